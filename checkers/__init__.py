@@ -1,0 +1,1 @@
+"""Decides from stored tables what was lost, duplicated, reordered or mixed up. Spark only."""

@@ -1,0 +1,1 @@
+"""What the clients saw, and the stored format that keeps it together with the evidence."""

@@ -1,0 +1,81 @@
+"""The vocabulary of a history: operation events, in the sense of Jepsen's histories.
+
+An operation is invoked, and later completes as `ok` (it happened), `fail` (it did not happen) or `info`
+(it may have happened, or may still happen). A process is single-threaded: it has at most one operation
+under way, and after `info` it never acts again under the same name.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class OpType(StrEnum):
+    """The four kinds of event."""
+
+    INVOKE = "invoke"
+    OK = "ok"
+    FAIL = "fail"
+    INFO = "info"
+
+
+class F(StrEnum):
+    """What an operation does (column `f` of `ops`)."""
+
+    SEND = "send"  # one or more records outside a transaction
+    POLL = "poll"
+    TXN = "txn"  # begin, records, and commit (ok) or abort (fail) as one operation
+    TXN_BEGIN = "txn_begin"  # the steps of a transaction as operations of their own
+    TXN_COMMIT = "txn_commit"
+    TXN_ABORT = "txn_abort"
+    ASSIGN = "assign"
+    SUBSCRIBE = "subscribe"
+    COMMIT_OFFSET = "commit_offset"
+    FETCH_OFFSET = "fetch_offset"
+    CRASH = "crash"  # the client is thrown away and replaced
+    MIRROR_START = "mirror_start"
+    MIRROR_STOP = "mirror_stop"
+    CREATE_TOPIC = "create_topic"
+    DELETE_TOPIC = "delete_topic"
+
+
+class Action(StrEnum):
+    """What happened to one record within an operation (column `action` of `op_records`)."""
+
+    SEND = "send"
+    POLL = "poll"
+    COMMIT = "commit"  # an offset committed for a group
+    FETCH = "fetch"  # an offset fetched for a group
+
+
+class Phase(StrEnum):
+    """Where in the run an event lies."""
+
+    PROVISION = "provision"
+    WARM_UP = "warm_up"
+    LOAD = "load"
+    HEAL = "heal"
+    SCENARIO = "scenario"
+    SETTLE = "settle"
+    FINAL = "final"
+    EVIDENCE = "evidence"
+
+
+class OpRecord(NamedTuple):
+    """One record (or one group offset) of an operation event. `None` where it is not known.
+
+    A tuple, not a dataclass: millions are made on the hot path of the recorder.
+    """
+
+    action: str
+    topic: str
+    partition: int | None
+    offset: int | None = None
+    value: str | None = None
+    key: str | None = None
+    leader_epoch: int | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    sequence: int | None = None
+    processed: int | None = None

@@ -1,0 +1,296 @@
+"""The stored run, version 1: the Arrow schema of every table, each column documented.
+
+A run is a folder: `run.json` and one folder of Parquet files per table. Every file is complete in itself and
+appears under its final name only when it is whole, so that a reader may start while the run goes on.
+docs/history-format.md is generated from this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, Arrow type, whether it may be null, and what it means."""
+
+    name: str
+    type: pa.DataType
+    doc: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: what a row is, and its columns."""
+
+    name: str
+    row: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema, with the format version in its metadata."""
+        fields = [pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns]
+        return pa.schema(fields, metadata={"shatterproof.format": str(FORMAT_VERSION), "table": self.name})
+
+
+_I64, _I32, _I16, _STR, _BOOL = pa.int64(), pa.int32(), pa.int16(), pa.string(), pa.bool_()
+
+
+def _c(name: str, kind: pa.DataType, doc: str, *, required: bool = False) -> Column:
+    return Column(name, kind, doc, nullable=not required)
+
+
+_TIME = _c("time_ns", _I64, "nanoseconds since the run began, one monotonic clock for all clusters", required=True)
+_CLUSTER = _c("cluster", _STR, "A (source), B (destination), C (end of a chain)")
+_TOPIC = _c("topic", _STR, "topic name on that cluster")
+_PART = _c("partition", _I32, "partition number")
+_BROKER = _c("broker", _I32, "broker id whose replica this is; -1 when the replica is not named (imported histories)")
+_LOOK = _c(
+    "look",
+    _I32,
+    "number of the look at the clusters: evidence may be captured more than once, the last counts",
+)
+
+_PRODUCER = (
+    _c("producer_id", _I64, "producer id of the batch, -1 without"),
+    _c("producer_epoch", _I16, "producer epoch, -1 without"),
+)
+
+TABLES: dict[str, Table] = {
+    t.name: t
+    for t in (
+        Table(
+            "ops",
+            "one event of an operation",
+            (
+                _c("index", _I64, "position in the history, unique, increasing with time", required=True),
+                _TIME,
+                _c("process", _STR, "who acted; at most one operation under way per process", required=True),
+                _c("type", _STR, "invoke, ok, fail or info", required=True),
+                _c("f", _STR, "what was done: send, poll, txn, …", required=True),
+                _c(
+                    "invoke_index",
+                    _I64,
+                    "on a completion: index of its invoke event, where the writer knows it",
+                ),
+                _c("phase", _STR, "phase of the run"),
+                _CLUSTER,
+                _c("client", _STR, "client incarnation that acted (one producer or consumer object)"),
+                _c("txn", _STR, "name of the transaction, unique over the run"),
+                _c("group", _STR, "consumer group"),
+                _c("isolation", _STR, "read_uncommitted or read_committed, of a poll"),
+                _c("reset", _STR, "auto.offset.reset of the polling consumer, where it matters"),
+                _c("error", _STR, "short error name (error table in docs), null when none"),
+                _c("error_text", _STR, "the client's own words"),
+            ),
+        ),
+        Table(
+            "op_records",
+            "one record sent or polled, or one group offset committed or fetched, by an operation event",
+            (
+                _c("op_index", _I64, "index of the event in ops", required=True),
+                _c("position", _I32, "order within the operation, from 0", required=True),
+                _c("action", _STR, "send, poll, commit or fetch", required=True),
+                _TOPIC,
+                _PART,
+                _c("offset", _I64, "offset acknowledged, read, committed or fetched; null when none is known"),
+                _c("value", _STR, "the record's unique value"),
+                _c("key", _STR, "the record's key"),
+                _c("leader_epoch", _I32, "leader epoch the client was told"),
+                _c("producer_id", _I64, "producer id, where the client knows it"),
+                _c("producer_epoch", _I16, "producer epoch, where the client knows it"),
+                _c("sequence", _I32, "sequence number, where the client knows it"),
+                _c("processed", _I64, "of a commit: offset of the last record the consumer had processed"),
+            ),
+        ),
+        Table(
+            "batches",
+            "one record batch of one replica's log",
+            (
+                _CLUSTER,
+                _BROKER,
+                _LOOK,
+                _TOPIC,
+                _c("topic_id", _STR, "topic ID"),
+                _PART,
+                _c("base_offset", _I64, "offset of the batch's first record", required=True),
+                _c("last_offset", _I64, "offset of the batch's last record", required=True),
+                _c("leader_epoch", _I32, "partition leader epoch stored in the batch"),
+                _c("crc", _I64, "CRC32C stored in the batch, unsigned"),
+                _c("crc_ok", _BOOL, "whether the stored CRC32C is that of the batch's bytes"),
+                *_PRODUCER,
+                _c("base_sequence", _I32, "sequence of the first record, -1 without"),
+                _c("records_count", _I32, "records in the batch"),
+                _c("transactional", _BOOL, "transactional batch"),
+                _c("control", _BOOL, "control batch"),
+                _c(
+                    "control_type",
+                    _STR,
+                    "COMMIT, ABORT, PID_RESET, … or TYPE_n when unknown; null if not control",
+                ),
+                _c("coordinator_epoch", _I32, "coordinator epoch of a transaction marker"),
+                _c("timestamp", _I64, "largest timestamp, ms since 1970"),
+                _c("size", _I32, "bytes in the log"),
+                _c("compression", _STR, "none, gzip, snappy, lz4 or zstd"),
+                _c("segment", _STR, "segment file the batch came from"),
+                _c("position", _I64, "byte position in the segment file"),
+                _c("txn", _STR, "transaction name, where an imported history names it"),
+            ),
+        ),
+        Table(
+            "records",
+            "one record of one replica's log (control records included)",
+            (
+                _CLUSTER,
+                _BROKER,
+                _LOOK,
+                _TOPIC,
+                _PART,
+                _c("offset", _I64, "offset", required=True),
+                _c("key", _STR, "key as UTF-8 (invalid bytes replaced)"),
+                _c("value", _STR, "value as UTF-8 (invalid bytes replaced)"),
+                _c("value_hash", _I64, "64-bit hash of key and value bytes"),
+                _c("headers", _STR, "headers as a JSON list of [key, value] pairs; null when none"),
+                _c("timestamp", _I64, "ms since 1970"),
+                _c("base_offset", _I64, "base offset of its batch"),
+                _c("leader_epoch", _I32, "partition leader epoch of its batch"),
+                *_PRODUCER,
+                _c("sequence", _I32, "sequence of this record, -1 without"),
+                _c("transactional", _BOOL, "from a transactional batch"),
+                _c("control_type", _STR, "COMMIT, ABORT, PID_RESET, TYPE_n; null for a data record"),
+                _c("txn", _STR, "transaction name, where an imported history names it"),
+            ),
+        ),
+        Table(
+            "log_ends",
+            "one look at one partition (one replica's view where broker is given)",
+            (
+                _CLUSTER,
+                _BROKER,
+                _LOOK,
+                _TIME,
+                _TOPIC,
+                _PART,
+                _c("log_start", _I64, "log start offset"),
+                _c("log_end", _I64, "log end offset"),
+                _c("high_watermark", _I64, "high watermark"),
+                _c("last_stable", _I64, "last stable offset"),
+                _c("leader", _I32, "leader's broker id, -1 without leader"),
+                _c("leader_epoch", _I32, "leader epoch"),
+                _c("isr", pa.list_(_I32), "in-sync replicas"),
+                _c("replicas", pa.list_(_I32), "assigned replicas"),
+                _c("mirror_of", _STR, "cluster letter this log mirrors, where an imported history says so"),
+            ),
+        ),
+        Table(
+            "final_reads",
+            "one partition's final read by a fresh client",
+            (
+                _CLUSTER,
+                _TOPIC,
+                _PART,
+                _TIME,
+                _c("isolation", _STR, "read_uncommitted or read_committed"),
+                _c("start_offset", _I64, "where the read began (the log start)"),
+                _c("target_offset", _I64, "highest offset known to exist + 1, which the read had to reach"),
+                _c("position", _I64, "where the read ended"),
+                _c("complete", _BOOL, "whether position reached target", required=True),
+                _c("error", _STR, "why it is not complete"),
+            ),
+        ),
+        Table(
+            "group_offsets",
+            "one look at (or one write of) one group's offset",
+            (
+                _CLUSTER,
+                _TIME,
+                _c("group", _STR, "group id"),
+                _c("kind", _STR, "consumer or share"),
+                _c("event", _STR, "look, sync (a mirror wrote it) or checkpoint (MM2's translation)"),
+                _c("state", _STR, "group state"),
+                _c("members", _I32, "members at that time"),
+                _TOPIC,
+                _PART,
+                _c("offset", _I64, "committed offset"),
+                _c("source_offset", _I64, "offset on the source it was translated from"),
+                _c("leader_epoch", _I32, "committed leader epoch"),
+                _c("metadata", _STR, "commit metadata"),
+            ),
+        ),
+        Table(
+            "mirror_states",
+            "one look at one mirror partition",
+            (
+                _c("mirror", _STR, "mirror name"),
+                _CLUSTER,
+                _TOPIC,
+                _PART,
+                _c("state", _STR, "PREPARING, MIRRORING, PAUSING, PAUSED, STOPPING, STOPPED, FAILED, UNKNOWN"),
+                _c(
+                    "source_offset",
+                    _I64,
+                    "next source offset to be mirrored (STOPPED: the recorded cut)",
+                ),
+                _c(
+                    "destination_offset",
+                    _I64,
+                    "destination log end (STOPPED: the recorded cut on the destination)",
+                ),
+                _c("lag", _I64, "records not yet mirrored"),
+                _c("error", _STR, "error of a FAILED partition"),
+                _TIME,
+            ),
+        ),
+        Table(
+            "acls",
+            "one ACL binding at one look, or one change of it",
+            (
+                _CLUSTER,
+                _TIME,
+                _LOOK,
+                _c("event", _STR, "look, create or delete"),
+                _c("actor", _STR, "who changed it: admin or mirror; null for a look"),
+                _c(
+                    "binding",
+                    _STR,
+                    "the binding as one line, e.g. DENY User:alice ALL TOPIC:*; null: an empty look",
+                ),
+            ),
+        ),
+        Table(
+            "configs",
+            "one topic configuration entry at one look, or one change of it",
+            (
+                _CLUSTER,
+                _TIME,
+                _LOOK,
+                _c("event", _STR, "look or alter"),
+                _c("actor", _STR, "who changed it; null for a look"),
+                _TOPIC,
+                _c("name", _STR, "configuration key"),
+                _c("value", _STR, "value"),
+            ),
+        ),
+        Table(
+            "faults",
+            "one step of one fault",
+            (
+                _c("fault_id", _I32, "number in the schedule", required=True),
+                _c("name", _STR, "nemesis", required=True),
+                _c("cluster", _STR, "A, B, mirror or link"),
+                _c("target", _STR, "node, link or partition that was hit, resolved at injection"),
+                _c("action", _STR, "inject, bit (its proof), heal, skip", required=True),
+                _TIME,
+                _c("ok", _BOOL, "whether the step succeeded"),
+                _c("result", _STR, "what was seen"),
+                _c("params", _STR, "parameters as JSON"),
+            ),
+        ),
+    )
+}

@@ -1,0 +1,1 @@
+"""Mirroring implementations under test, and their registry."""

@@ -1,0 +1,111 @@
+"""What a mirroring implementation under test must offer, and the shapes it speaks in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from harness.clusters.base import Node
+
+
+class Capability(StrEnum):
+    """What a mirror can do."""
+
+    OFFSET_IDENTITY = "offset_identity"
+    TOPIC_ID = "topic_id"
+    IDENTITY_NAMES = "identity_names"
+    FAILOVER = "failover"
+    FAILBACK = "failback"
+    GROUP_OFFSETS = "group_offsets"
+    ACL_SYNC = "acl_sync"
+    CONFIG_SYNC = "config_sync"
+    ABORTED_DATA = "aborted_data"  # aborted records and markers are carried over
+    EXACTLY_ONCE = "exactly_once"
+    PID_RESET_HONOURED = "pid_reset_honoured"
+
+
+@dataclass(frozen=True)
+class Support:
+    """Whether a capability is there, and why not."""
+
+    yes: bool
+    why: str = ""
+
+
+class PartitionState(StrEnum):
+    """State of one mirror partition (MIRROR.md)."""
+
+    PREPARING = "PREPARING"
+    MIRRORING = "MIRRORING"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionStatus:
+    """One mirror partition at one look. Offsets are log end offsets; None when they are not known."""
+
+    topic: str
+    partition: int
+    state: PartitionState
+    source_offset: int | None = None
+    destination_offset: int | None = None
+    lag: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where the mirror ended: (topic on the source, partition) → (source offset, destination offset)."""
+
+    offsets: Mapping[tuple[str, int], tuple[int, int]]
+
+
+class Mirror(Protocol):
+    """A mirroring implementation between two clusters."""
+
+    @property
+    def name(self) -> str:
+        """Registry name: mm2, reference, native, external."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Letter of the source cluster."""
+        ...
+
+    @property
+    def destination(self) -> str:
+        """Letter of the destination cluster."""
+        ...
+
+    def capabilities(self) -> Mapping[Capability, Support]:
+        """What it can do, with the reason where it cannot."""
+        ...
+
+    def topic_on_destination(self, topic: str) -> str:
+        """The mirrored topic's name on the destination."""
+        ...
+
+    def start(self, topics: Sequence[str]) -> None:
+        """Start mirroring these topics. Returns when the process runs; warm-up waits for records carried."""
+        ...
+
+    def stop(self, topics: Sequence[str]) -> Cut:
+        """Stop mirroring (failover: the destination becomes writable); returns where the mirror ended."""
+        ...
+
+    def describe(self) -> Sequence[PartitionStatus]:
+        """States and offsets now."""
+        ...
+
+    def nodes(self) -> Sequence[Node]:
+        """Its containers, so that nemeses can pause and kill them."""
+        ...

@@ -1,0 +1,1 @@
+"""Reports made of stored results only: terminal, HTML, JUnit, Markdown."""

@@ -1,0 +1,1 @@
+"""What breaks things: one file per nemesis, and the registry."""
