@@ -1,0 +1,122 @@
+"""One test: mirror × scenario × workload × nemeses × contract × seed, validated before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import UsageError
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+class TestSpec(BaseModel):
+    """Parameters of a test. TOML keys and `shatter run` options have these names, with dashes.
+
+    time_limit: seconds of load; settle_limit and final_limit: bounds, in seconds, of the wait for the mirror
+    to catch up and of the final reads. brokers: per cluster. rate: operations per second, 0 = flat out.
+    """
+
+    __test__ = False  # not a test case of pytest
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    name: str = "run"
+    mirror: str = "mm2"
+    scenario: str = "steady"
+    workload: str = "append"
+    nemesis: tuple[str, ...] = ()
+    contract: str | None = None
+    seed: int = Field(default=0, ge=0)
+    time_limit: float = Field(default=30.0, gt=0, le=86_400)
+    settle_limit: float = Field(default=90.0, gt=0, le=86_400)
+    final_limit: float = Field(default=60.0, gt=0, le=86_400)
+    brokers: int = Field(default=3, ge=1, le=9)
+    controllers: int = Field(default=0, ge=0, le=5)
+    topics: int = Field(default=2, ge=1, le=100)
+    partitions: int = Field(default=4, ge=1, le=1000)
+    rate: float = Field(default=400.0, ge=0)
+    producer: Literal["plain", "idempotent", "transactional"] = "idempotent"
+    producers: int = Field(default=2, ge=1, le=64)
+    consumers: int = Field(default=2, ge=1, le=64)
+    max_records: int = Field(default=4, ge=1, le=1000)
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
+    acks: Literal["all", "1"] = "all"
+    min_insync_replicas: int | None = Field(default=None, ge=1, le=9)
+    value_bytes: int = Field(default=0, ge=0, le=1_000_000)
+    mirror_nodes: int = Field(default=1, ge=1, le=8)
+    mirror_options: Mapping[str, str] = Field(default_factory=dict)
+    kafka_image: str | None = None
+
+    @property
+    def replication(self) -> int:
+        """Replicas of each partition of the workload's topics."""
+        return min(3, self.brokers)
+
+    @property
+    def min_isr(self) -> int:
+        """min.insync.replicas of the workload's topics: as chosen, else a majority of the replicas."""
+        return self.min_insync_replicas or (self.replication // 2 + 1)
+
+    def check_combination(self) -> None:
+        """Refuse what cannot be, before anything starts.
+
+        Raises: UsageError naming the option and the mend.
+        """
+        if not NAME.fullmatch(self.name):
+            raise UsageError(
+                f"test name {self.name!r} must be 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+            )
+        if self.min_isr > self.replication:
+            raise UsageError(
+                f"min-insync-replicas {self.min_isr} is more than the {self.replication} replicas that "
+                f"{self.brokers} brokers give; raise --brokers or lower --min-insync-replicas"
+            )
+        if self.producer != "plain" and self.acks != "all":
+            raise UsageError(f"a {self.producer} producer needs acks=all; use --acks all or --producer plain")
+        if self.controllers and self.controllers % 2 == 0:
+            raise UsageError(f"controllers {self.controllers} is even; a quorum wants 1, 3 or 5 (0: combined mode)")
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt word: the nearest known ones, or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
+    if near:
+        return "did you mean " + " or ".join(near) + "?"
+    return "known: " + ", ".join(names)
+
+
+def check_name(kind: str, name: str, registry: Iterable[str]) -> None:
+    """Raises UsageError when `name` is in no registry, with the nearest right ones."""
+    names = list(registry)
+    if name not in names:
+        raise UsageError(f"no {kind} is called {name!r}; {closest(name, names)}")
+
+
+def parse_spec(values: Mapping[str, Any], *, where: str) -> TestSpec:
+    """Validate keys (with dashes or underscores) and values.
+
+    Raises: UsageError with one sentence that names the place, the key and the mend.
+    """
+    plain: dict[str, Any] = {}
+    for key, value in values.items():
+        field = key.replace("-", "_")
+        if field not in TestSpec.model_fields:
+            known = [name.replace("_", "-") for name in TestSpec.model_fields]
+            raise UsageError(f"{where}: unknown key {key!r}; {closest(key, known)}")
+        plain[field] = value
+    if isinstance(plain.get("nemesis"), str):
+        plain["nemesis"] = tuple(part.strip() for part in plain["nemesis"].split(",") if part.strip())
+    try:
+        spec = TestSpec.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part).replace("_", "-") for part in first["loc"])
+        raise UsageError(f"{where}: key {key!r} is {first.get('input')!r}: {first['msg'].lower()}") from error
+    spec.check_combination()
+    return spec
