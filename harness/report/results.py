@@ -1,0 +1,87 @@
+"""A run's stored verdict (`results.json`), read back for reports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, HistoryError
+
+WORDS = {True: "valid", False: "invalid", "unknown": "unknown"}
+EXITS = {"valid": EXIT_VALID, "invalid": EXIT_INVALID, "unknown": EXIT_UNKNOWN}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnomalyResult:
+    """One kind in results.json. allowed: counted and shown, but it does not make the run invalid."""
+
+    kind: str
+    count: int
+    severity: str
+    allowed: bool
+    reason: str = ""
+    witnesses: list[dict[str, Any]] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """Each witness as one line."""
+        return [str(w.get("explain") or json.dumps(w, sort_keys=True)) for w in self.witnesses]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """results.json. verdict: valid, unknown or invalid; raw: the whole document."""
+
+    verdict: str
+    why: str
+    contract: str
+    anomalies: tuple[AnomalyResult, ...]
+    raw: dict[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """0 valid, 1 invalid, 2 unknown."""
+        return EXITS[self.verdict]
+
+    @property
+    def forbidden(self) -> tuple[AnomalyResult, ...]:
+        """Kinds that the contract does not allow."""
+        return tuple(a for a in self.anomalies if not a.allowed and a.count)
+
+
+def parse_results(document: dict[str, Any]) -> Results:
+    """From the JSON document's content."""
+    anomalies = [
+        AnomalyResult(
+            kind=kind,
+            count=int(body.get("count", 0)),
+            severity=str(body.get("severity", "")),
+            allowed=bool(body.get("allowed", False)),
+            reason=str(body.get("reason", "")),
+            witnesses=list(body.get("witnesses", [])),
+        )
+        for kind, body in document.get("anomalies", {}).items()
+    ]
+    anomalies.sort(key=lambda a: (a.allowed, a.severity, a.kind))
+    return Results(
+        verdict=WORDS[document["valid"]],
+        why=str(document.get("why", "")),
+        contract=str(document.get("contract", "")),
+        anomalies=tuple(anomalies),
+        raw=document,
+    )
+
+
+def load_results(run: Path) -> Results:
+    """Read RUN/results.json.
+
+    Raises: HistoryError when it is absent or not ours; the mend is `shatter check RUN`.
+    """
+    path = run / "results.json"
+    try:
+        return parse_results(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise HistoryError(f"{path} does not exist: the run was not checked; run `shatter check {run}`") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HistoryError(f"{path} is not a stored verdict ({error}); run `shatter check {run}` again") from error

@@ -1,0 +1,45 @@
+"""A verdict in the terminal: one headline, the anomalies, and where the report is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.report.results import Results
+from harness.report.summary import STYLE
+
+WITNESSES = 3
+
+
+def print_results(console: Console, results: Results, *, run: Path, report: Path | None) -> None:
+    """Print the verdict, every kind that was found with its first witnesses, and the paths."""
+    headline = Text(results.verdict.upper(), style=STYLE[results.verdict])
+    headline.append(f"  {run.name}" + (f"  contract {results.contract}" if results.contract else ""), style="default")
+    console.print(headline)
+    if results.why:
+        console.print(results.why, highlight=False, markup=False)
+    found = [a for a in results.anomalies if a.count]
+    if found:
+        table = Table(expand=False, show_edge=False, pad_edge=False)
+        table.add_column("kind", no_wrap=True)
+        table.add_column("count", justify="right", no_wrap=True)
+        table.add_column("severity", no_wrap=True)
+        table.add_column("contract", no_wrap=True)
+        table.add_column("witnesses", overflow="fold")
+        for a in found:
+            lines = a.sentences()
+            more = [f"… and {a.count - WITNESSES} more"] if a.count > WITNESSES and len(lines) >= WITNESSES else []
+            table.add_row(
+                a.kind,
+                str(a.count),
+                a.severity,
+                Text("allowed" if a.allowed else "never", style="dim" if a.allowed else "bold red"),
+                Text("\n".join(lines[:WITNESSES] + more)),
+            )
+        console.print(table)
+    if report is not None:
+        console.print(f"report  {report}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"run     {run}", highlight=False, soft_wrap=True, markup=False)
