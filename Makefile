@@ -1,0 +1,69 @@
+# Everything on a fresh machine, as root: `make campaign` and `make test`.
+VENV    := .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+export TESTCONTAINERS_RYUK_DISABLED := true
+export DOCKER_BUILDKIT := 0
+
+.PHONY: help setup engine campaign test check unit spark cluster fmt lock docs bench bench-check clean
+
+help:
+	@echo "make campaign   install what is missing, run the default campaign on real clusters, print the verdict"
+	@echo "make test       install what is missing, run every test, those on real containers included"
+	@echo "make check      lint, types, unit tests (no engine, no Spark)"
+	@echo "make bench      measure provisioning, recording and checking; make bench-check: the checks alone"
+	@echo "make docs       write the generated pages of docs/ again"
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml harness/setup.sh
+	sh harness/setup.sh $(VENV)
+	@touch $(READY)
+
+engine: setup
+	$(BIN)/shatter doctor --fix
+
+campaign: engine
+	$(BIN)/shatter images
+	$(BIN)/shatter campaign $(CAMPAIGN)
+
+test: engine check
+	$(BIN)/shatter images
+	$(BIN)/pytest tests -m "not unit" $(PYTEST)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests/unit $(PYTEST)
+
+unit: setup
+	$(BIN)/pytest tests/unit $(PYTEST)
+
+spark: setup
+	$(BIN)/pytest tests/spark $(PYTEST)
+
+cluster: engine
+	$(BIN)/shatter images
+	$(BIN)/pytest tests/cluster $(PYTEST)
+
+fmt: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: setup
+	$(BIN)/python -m harness.docs
+
+lock:
+	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url --group dev pyproject.toml -o requirements.lock
+
+bench: engine
+	$(BIN)/shatter images
+	$(BIN)/python -m bench
+
+bench-check: setup
+	$(BIN)/python -m bench check
+
+clean:
+	$(BIN)/shatter clean
