@@ -69,7 +69,7 @@ class TestSpec(BaseModel):
         """
         if not NAME.fullmatch(self.name):
             raise UsageError(
-                f"test name {self.name!r} must be 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+                f"test name {self.name!r} must be 1 to 63 of a-z, 0-9, '.', '_', '-', and begin with a letter or digit"
             )
         if self.min_isr > self.replication:
             raise UsageError(
