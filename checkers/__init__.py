@@ -1,1 +1,13 @@
-"""Decides from stored tables what was lost, duplicated, reordered or mixed up. Spark only."""
+"""Decides from stored tables what was lost, duplicated, reordered or mixed up. Spark only.
+
+To add a checker: one file with its `CHECKER`, its name in `MODULES`, its kinds in harness/contracts.toml, and a test
+with a planted history and its clean twin. `checkers.catalogue` imports the modules; this package itself does not,
+so that it can be imported without Spark.
+"""
+
+MODULES: tuple[str, ...] = (
+    # clients (section 1 of the catalogue)
+    "duplicate",
+    # logs (sections 2 and 3)
+)
+"""One name per checker module, in the order in which the catalogue lists them."""

@@ -1,0 +1,136 @@
+"""What a checker is: a function from stored tables to anomaly rows, and the kinds of anomaly that it can find.
+
+Anomaly rows are uniform (`ANOMALY_COLUMNS`), so that the judge can union them, store them once, and count and
+quote them from there. A checker reads nothing but tables and decides nothing about a contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from checkers.tables import Tables
+
+
+class Severity(StrEnum):
+    """How bad an anomaly is (CHECKERS.md)."""
+
+    S1 = "S1"  # loss or corruption
+    S2 = "S2"  # isolation or order
+    S3 = "S3"  # availability
+    S4 = "S4"  # contract or documentation
+    SEC = "SEC"  # security
+    INFO = "INFO"  # a documented limit
+    UNKNOWN = "unknown"  # not an anomaly: the run cannot tell
+
+
+ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
+    ("kind", "string"),
+    ("cluster", "string"),
+    ("topic", "string"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("value", "string"),
+    ("op_indices", "array<bigint>"),  # indices of the events (ops.index) that show it, ascending
+    ("rank", "bigint"),  # smaller = more telling; ties are broken by the other columns
+    ("explain", "string"),  # one plain sentence
+)
+"""Name and Spark type of every column of an anomaly row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of anomaly.
+
+    `what`: what must hold, in one sentence. `blind`: what it cannot see. `sources`: KIP, issue, report or paper
+    behind the definition. `requires`: stored tables without which the kind is `unknown`.
+    `section`: section of the catalogue (1 clients, 2 logs, 3 producers, 4 groups and access, 5 object stores).
+    """
+
+    name: str
+    severity: Severity
+    section: int
+    what: str
+    blind: str
+    sources: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ("ops", "op_records")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checker:
+    """One module's worth of kinds. `find` returns anomaly rows, or None when there is nothing it could look at.
+
+    `find` is called once, only for the kinds whose tables are there, and must return rows of its `kinds` only.
+    """
+
+    name: str
+    kinds: tuple[Kind, ...]
+    find: Callable[[Tables], DataFrame | None]
+
+
+def sentence(template: str, *columns: Column | str) -> Column:
+    """One sentence: each `%s` of `template` is replaced by a column's value, or by `?` where it is null."""
+    texts = [F.coalesce((F.col(c) if isinstance(c, str) else c).cast("string"), F.lit("?")) for c in columns]
+    return F.format_string(template, *texts)
+
+
+def no_ops() -> Column:
+    """An empty `op_indices`."""
+    return F.array().cast("array<bigint>")
+
+
+def op_list(*columns: Column | str) -> Column:
+    """`op_indices` from several index columns: nulls and repeats are left out, ascending."""
+    cols = [(F.col(c) if isinstance(c, str) else c).cast("bigint") for c in columns]
+    return F.array_sort(F.array_distinct(F.array_compact(F.array(*cols))))
+
+
+def anomalies(
+    rows: DataFrame,
+    kind: str | Column,
+    *,
+    explain: Column,
+    cluster: Column | str = "cluster",
+    topic: Column | str = "topic",
+    partition: Column | str = "partition",
+    offset: Column | str | None = "offset",
+    value: Column | str | None = "value",
+    ops: Column | None = None,
+    rank: Column | str | int = 0,
+) -> DataFrame:
+    """Shape `rows` into anomaly rows. Names are columns of `rows`; None stands for null."""
+
+    def col(c: Column | str | int | None) -> Column:
+        if c is None:
+            return F.lit(None)
+        if isinstance(c, int):
+            return F.lit(c)
+        return F.col(c) if isinstance(c, str) else c
+
+    values: dict[str, Column] = {
+        "kind": F.lit(kind) if isinstance(kind, str) else kind,
+        "cluster": col(cluster),
+        "topic": col(topic),
+        "partition": col(partition),
+        "offset": col(offset),
+        "value": col(value),
+        "op_indices": no_ops() if ops is None else ops,
+        "rank": F.coalesce(col(rank).cast("bigint"), F.lit(0).cast("bigint")),
+        "explain": explain,
+    }
+    return rows.select(*(values[name].cast(kind_).alias(name) for name, kind_ in ANOMALY_COLUMNS))
+
+
+def union(frames: Sequence[DataFrame | None]) -> DataFrame | None:
+    """The union of anomaly frames; None when there is none."""
+    result: DataFrame | None = None
+    for frame in frames:
+        if frame is not None:
+            result = frame if result is None else result.unionAll(frame)
+    return result

@@ -1,0 +1,23 @@
+"""The catalogue: every checker and every kind of anomaly, made from the modules themselves."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from checkers import MODULES
+from checkers.base import Checker, Kind
+
+
+def _load() -> dict[str, Checker]:
+    found: dict[str, Checker] = {}
+    for module in MODULES:
+        checker = import_module(f"checkers.{module}").CHECKER
+        found[checker.name] = checker
+    return found
+
+
+CHECKERS: dict[str, Checker] = _load()
+"""Checker name → checker."""
+
+CATALOGUE: dict[str, Kind] = {kind.name: kind for checker in CHECKERS.values() for kind in checker.kinds}
+"""Kind name → kind, in the catalogue's order."""

@@ -1,0 +1,110 @@
+"""The Spark session that checks run in: local by default, any master on request."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from harness.errors import ShatterError
+
+OLDEST_JAVA = 17
+MASTER = "local[*]"
+_FOLDERS = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines")
+
+
+def java_version(java: Path) -> int | None:
+    """Major version of a `java` binary; None when it does not run within 20 s."""
+    try:
+        run = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    return int(found[1]) if found else None
+
+
+def find_java() -> Path:
+    """The JAVA_HOME that Spark is to use. Raises ShatterError when no Java 17 or newer is found.
+
+    Tried in order: JAVA_HOME, `java` in PATH, the usual folders (the oldest that is new enough, because Spark
+    supports new releases late).
+    """
+    candidates: list[Path] = []
+    if home := os.environ.get("JAVA_HOME"):
+        candidates.append(Path(home))
+    if found := shutil.which("java"):
+        candidates.append(Path(found).resolve().parent.parent)
+    for folder in _FOLDERS:
+        homes = [h / "Contents/Home" if (h / "Contents/Home").exists() else h for h in sorted(Path(folder).glob("*"))]
+        candidates.extend(sorted(homes, key=lambda h: java_version(h / "bin/java") or 0) if homes else [])
+        if candidates and (java_version(candidates[0] / "bin/java") or 0) >= OLDEST_JAVA:
+            break
+    for home_ in candidates:
+        if (java_version(home_ / "bin/java") or 0) >= OLDEST_JAVA:
+            return home_
+    raise ShatterError(
+        f"no Java {OLDEST_JAVA} or newer was found, which Spark needs: install one (Debian, Ubuntu: apt-get install"
+        " openjdk-17-jre-headless) or point JAVA_HOME at it"
+    )
+
+
+def spark_session(*, master: str = MASTER, memory: str = "2g", app: str = "shatterproof") -> SparkSession:
+    """A session, made or reused: adaptive execution, no UI, quiet logs, UTC.
+
+    `memory` bounds the driver, which in local mode is all there is. Raises ShatterError without Java, or when the
+    master cannot be reached.
+    """
+    if SparkSession.getActiveSession() is None:
+        os.environ["JAVA_HOME"] = str(find_java())
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    local = master.startswith("local")
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": _quiet_log(),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
+        "spark.sql.shuffle.partitions": str(_cores(master) * 2) if local else "200",
+        "spark.sql.files.openCostInBytes": "262144",
+        "spark.sql.parquet.compression.codec": "snappy",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.log.level": "ERROR",
+    }
+    if local:
+        # The driver must listen where it is, whatever the host's name resolves to.
+        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = SparkSession.builder.master(master).appName(app)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise ShatterError(
+            f"Spark did not start on master {master}: {reason[0] if reason else type(error).__name__}; check --master"
+            " and JAVA_HOME"
+        ) from error
+
+
+def _cores(master: str) -> int:
+    found = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master)
+    if found:
+        return max(1, int(found[1]))
+    return 1 if master == "local" else os.cpu_count() or 1
+
+
+def _quiet_log() -> str:
+    """A log4j configuration that keeps Spark's start-up chatter off the terminal."""
+    path = Path(__file__).with_name("log4j2.properties")
+    return f"-Dlog4j2.configurationFile={path.as_uri()}"

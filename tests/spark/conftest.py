@@ -1,0 +1,59 @@
+"""One Spark session for all Spark tests, and `find`: run one checker on a literal history."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from literal import History
+
+from checkers.base import ANOMALY_COLUMNS, Checker
+from checkers.session import spark_session
+from checkers.tables import Tables
+
+Find = Callable[[Checker, History], list[dict[str, Any]]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs Spark."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session(master="local[2]", memory="2g", app="tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def find(spark: SparkSession, tmp_path: Path) -> Iterator[Find]:
+    """`find(CHECKER, history)` → its anomaly rows as dicts, sorted by kind, rank, cluster, topic, partition, offset."""
+    opened: list[Tables] = []
+
+    def run(checker: Checker, history: History) -> list[dict[str, Any]]:
+        tables = Tables.open(history.write(tmp_path / f"run{len(opened)}"), spark)
+        opened.append(tables)
+        frame = checker.find(tables)
+        if frame is None:
+            return []
+        assert [f.name for f in frame.schema.fields] == [name for name, _ in ANOMALY_COLUMNS]
+        rows = [r.asDict() for r in frame.orderBy("kind", "rank", "cluster", "topic", "partition", "offset").collect()]
+        names = {k.name for k in checker.kinds}
+        assert {r["kind"] for r in rows} <= names, "a checker must find its own kinds only"
+        assert all(r["explain"] for r in rows)
+        return rows
+
+    yield run
+    for tables in opened:
+        tables.close()
