@@ -47,6 +47,7 @@ class Action(StrEnum):
     POLL = "poll"
     COMMIT = "commit"  # an offset committed for a group
     FETCH = "fetch"  # an offset fetched for a group
+    ASSIGN = "assign"  # where a consumer begins to read (of `assign` operations); offset null: at the log start
 
 
 class Phase(StrEnum):

@@ -96,7 +96,7 @@ TABLES: dict[str, Table] = {
             (
                 _c("op_index", _I64, "index of the event in ops", required=True),
                 _c("position", _I32, "order within the operation, from 0", required=True),
-                _c("action", _STR, "send, poll, commit or fetch", required=True),
+                _c("action", _STR, "send, poll, commit, fetch or assign", required=True),
                 _TOPIC,
                 _PART,
                 _c("offset", _I64, "offset acknowledged, read, committed or fetched; null when none is known"),

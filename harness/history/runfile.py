@@ -1,0 +1,237 @@
+"""`run.json`: what a run was, kept beside its tables and rewritten whole, atomically, on every change.
+
+Keys that this version does not know are kept, so that other writers may add their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import HistoryError
+from harness.history.schema import FORMAT_VERSION
+from harness.history.writer import storage_error, sync_folder
+
+RUN_FILE = "run.json"
+Status = Literal["running", "finished", "interrupted", "failed"]
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class TestParameters(_Open):
+    """What was asked for. `topics` and `partitions` are counts, `brokers` is cluster letter → count."""
+
+    __test__ = False  # not a pytest class
+
+    mirror: str | None = None
+    design: str | None = None
+    mirror_options: dict[str, Any] = Field(default_factory=dict)
+    scenario: str | None = None
+    workload: str | None = None
+    workload_options: dict[str, Any] = Field(default_factory=dict)
+    nemeses: list[str] = Field(default_factory=list)
+    contract: str | None = None
+    seed: int | None = None
+    time_limit_s: float | None = None
+    brokers: dict[str, int] = Field(default_factory=dict)
+    topics: int | None = None
+    partitions: int | None = None
+    rate: float | None = None
+
+
+class ClusterInfo(_Open):
+    """One cluster: the ID it was formatted with, its Kafka version, its broker ids."""
+
+    cluster_id: str | None = None
+    kafka_version: str | None = None
+    brokers: list[int] = Field(default_factory=list)
+
+
+class CapabilityInfo(_Open):
+    """Whether the mirror can do something, and why not."""
+
+    yes: bool
+    why: str = ""
+
+
+class PhaseSpan(_Open):
+    """One phase; `end_ns` is null while it lasts (or when the run was killed in it)."""
+
+    name: str
+    start_ns: int
+    end_ns: int | None = None
+
+
+class RunMeta(_Open):
+    """Everything in run.json. `created` is UTC, ISO 8601; all `_ns` are of the run's clock.
+
+    topic_map: name on A → name on B. topic_maps: the same for any cluster, letter → (name on A → name there).
+    schedule: the fault specifications, in order. floor: the least load that proves anything.
+    source: who wrote the folder (shatter, jsonl, edn, bench).
+    """
+
+    format_version: int = FORMAT_VERSION
+    run_id: str
+    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    shatter_version: str | None = None
+    source: str = "shatter"
+    status: Status = "running"
+    why: str = ""
+    test: TestParameters = Field(default_factory=TestParameters)
+    clusters: dict[str, ClusterInfo] = Field(default_factory=dict)
+    topic_map: dict[str, str] = Field(default_factory=dict)
+    topic_maps: dict[str, dict[str, str]] = Field(default_factory=dict)
+    capabilities: dict[str, CapabilityInfo] = Field(default_factory=dict)
+    phases: list[PhaseSpan] = Field(default_factory=list)
+    schedule: list[dict[str, Any]] = Field(default_factory=list)
+    floor: dict[str, Any] = Field(default_factory=dict)
+    final_reads_cut_off: bool = False
+    notes: list[str] = Field(default_factory=list)
+
+    def topic_on(self, cluster: str, topic: str) -> str:
+        """The name, on that cluster, of the topic called `topic` on A (itself when nothing else is said)."""
+        names = self.topic_maps.get(cluster) or (self.topic_map if cluster == "B" else {})
+        return names.get(topic, topic)
+
+
+class RunFile:
+    """run.json of one folder. Thread-safe; every update is on the disk when the call returns."""
+
+    def __init__(self, run_dir: Path, meta: RunMeta) -> None:
+        self.path = run_dir / RUN_FILE
+        self._lock = threading.Lock()
+        self._meta = meta
+
+    @classmethod
+    def create(cls, run_dir: Path, meta: RunMeta) -> RunFile:
+        """Make the folder and its run.json. Raises StorageError; HistoryError when a run is already there."""
+        if (run_dir / RUN_FILE).exists():
+            raise HistoryError(f"{run_dir} already holds a run; choose another folder with --out, or delete it")
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(run_dir, error) from error
+        file = cls(run_dir, meta)
+        file.update()
+        return file
+
+    @classmethod
+    def open(cls, run_dir: Path) -> RunFile:
+        """The run.json that is there, to be changed further. Raises HistoryError as `read_meta` does."""
+        return cls(run_dir, read_meta(run_dir))
+
+    @property
+    def meta(self) -> RunMeta:
+        """What it says now (immutable)."""
+        return self._meta
+
+    def update(self, **changes: Any) -> RunMeta:
+        """Change top-level keys, validate, write. Raises HistoryError for a value that does not fit, StorageError."""
+        with self._lock:
+            return self._update(changes)
+
+    def add_note(self, note: str) -> None:
+        """Append one sentence to `notes`, once."""
+        with self._lock:
+            if note not in self._meta.notes:
+                self._update({"notes": [*self._meta.notes, note]})
+
+    def start_phase(self, name: str, at_ns: int) -> None:
+        """End the phase under way and begin another."""
+        with self._lock:
+            self._update({"phases": [*self._closed_phases(at_ns), PhaseSpan(name=name, start_ns=at_ns)]})
+
+    def end_phase(self, at_ns: int) -> None:
+        """End the phase under way; nothing when there is none."""
+        with self._lock:
+            if self._meta.phases and self._meta.phases[-1].end_ns is None:
+                self._update({"phases": self._closed_phases(at_ns)})
+
+    def _closed_phases(self, at_ns: int) -> list[PhaseSpan]:
+        phases = list(self._meta.phases)
+        if phases and phases[-1].end_ns is None:
+            phases[-1] = phases[-1].model_copy(update={"end_ns": at_ns})
+        return phases
+
+    def _update(self, changes: dict[str, Any]) -> RunMeta:
+        if changes:
+            merged = {**self._meta.model_dump(), **{k: _plain(v) for k, v in changes.items()}}
+            try:
+                meta = RunMeta.model_validate(merged)
+            except ValidationError as error:
+                raise HistoryError(f"{self.path}: {_first(error)}") from error
+        else:
+            meta = self._meta
+        temporary = self.path.with_name(f".{RUN_FILE}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("w", encoding="utf-8") as sink:
+                json.dump(meta.model_dump(mode="json"), sink, indent=1, ensure_ascii=False)
+                sink.write("\n")
+                sink.flush()
+                os.fsync(sink.fileno())
+            temporary.replace(self.path)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise storage_error(self.path.parent, error) from error
+        self._meta = meta
+        return meta
+
+
+def read_meta(run_dir: Path) -> RunMeta:
+    """Read run.json. Raises HistoryError: no such folder, not a run, torn, of a later format version, malformed."""
+    path = run_dir / RUN_FILE
+    if not run_dir.exists():
+        raise HistoryError(f"{run_dir} does not exist; give the folder of a run (the one that holds {RUN_FILE})")
+    if not run_dir.is_dir():
+        raise HistoryError(f"{run_dir} is not a folder; give the folder of a run (the one that holds {RUN_FILE})")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise HistoryError(f"{run_dir} is not a run: it holds no {RUN_FILE}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HistoryError(f"{path} cannot be read: {error}") from error
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise HistoryError(
+            f"{path} is torn or not JSON (line {error.lineno}: {error.msg}); mend it by hand, or write"
+            ' {"format_version": 1, "run_id": "NAME"} into it to check the tables alone'
+        ) from None
+    if not isinstance(data, dict):
+        raise HistoryError(f"{path} must hold a JSON object, not {type(data).__name__}")
+    version = data.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise HistoryError(f"{path}: format_version must be a positive integer, not {version!r}")
+    if version > FORMAT_VERSION:
+        raise HistoryError(
+            f"{path} is of format version {version}, this shatter reads up to {FORMAT_VERSION}; upgrade shatterproof"
+        )
+    try:
+        return RunMeta.model_validate(data)
+    except ValidationError as error:
+        raise HistoryError(f"{path}: {_first(error)}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _first(error: ValidationError) -> str:
+    detail = error.errors()[0]
+    where = ".".join(str(part) for part in detail["loc"]) or "the object"
+    return f"{where}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
