@@ -1,0 +1,304 @@
+"""What is to run, and the plan it becomes: nodes, ids, addresses, ports, configurations. Pure.
+
+A plan is all that is needed to start the containers, here or by a compose file rendered from it. Addresses within
+the run's /24: .1 gateway, .2 toxiproxy, 16·k + node id for the nodes of the k-th cluster (k from 1), from .200 on
+the mirrors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+from typing import Protocol
+
+from harness.clusters import kraft_config as kafka
+from harness.clusters.base import NodeRole
+from harness.clusters.image_files import ENTRY_POINT
+from harness.errors import UsageError
+
+MAX_NODES = 15  # of one cluster: what fits between two clusters' address blocks
+MAX_BROKERS = 9
+MAX_CONTROLLERS = 5
+MAX_CLUSTERS = 11
+TOXIPROXY = "toxiproxy"
+TOXIPROXY_API_PORT = 8474
+TOXIPROXY_HOST = 2
+MIRROR_HOST = 200
+RUN_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,47}")
+
+
+class Images(Protocol):
+    """Names of the images to use. tools: a shell with iptables, iproute2 and GNU tar (our Kafka image has them)."""
+
+    @property
+    def kafka(self) -> str:
+        """Brokers, controllers, Kafka's tools."""
+        ...
+
+    @property
+    def toxiproxy(self) -> str:
+        """The links."""
+        ...
+
+    @property
+    def tools(self) -> str:
+        """Helper containers."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageNames:
+    """Image names as a plain value."""
+
+    kafka: str
+    toxiproxy: str
+    tools: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSpec:
+    """One cluster. config: Kafka configuration over the harness's defaults, for all nodes.
+
+    separate_controllers: 0 makes every broker a controller too, as long as there are at most 5 (then the first 5).
+    image: another Kafka image than the run's. heap: the JVM's -Xmx.
+    """
+
+    name: str
+    brokers: int = 3
+    separate_controllers: int = 0
+    config: Mapping[str, str] = field(default_factory=dict)
+    image: str | None = None
+    heap: str = "256m"
+
+    def __post_init__(self) -> None:
+        where = f"cluster {self.name}"
+        if not re.fullmatch(r"[A-Z]", self.name) or ord(self.name) - ord("A") >= MAX_CLUSTERS:
+            raise UsageError(
+                f"cluster name {self.name!r}: it must be one letter from A to {chr(ord('A') + MAX_CLUSTERS - 1)}"
+            )
+        if not 1 <= self.brokers <= MAX_BROKERS:
+            raise UsageError(f"{where}: {self.brokers} brokers; it must be 1 to {MAX_BROKERS}")
+        if not 0 <= self.separate_controllers <= MAX_CONTROLLERS:
+            raise UsageError(
+                f"{where}: {self.separate_controllers} separate controllers; "
+                f"it must be 0 (combined) to {MAX_CONTROLLERS}"
+            )
+        if not re.fullmatch(r"[1-9]\d*[kmgKMG]", self.heap):
+            raise UsageError(f"{where}: heap {self.heap!r} is not a JVM size such as 256m")
+        kafka.check_extra(self.config, where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologySpec:
+    """A run's topology. subnet: a named /24 (None: any free one). keep: it outlives the process that starts it."""
+
+    run_id: str
+    images: Images
+    clusters: Sequence[ClusterSpec] = (ClusterSpec(name="A"), ClusterSpec(name="B"))
+    subnet: str | None = None
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        if not RUN_ID.fullmatch(self.run_id):
+            raise UsageError(
+                f"run id {self.run_id!r}: it must be letters, digits, dots, dashes and underscores, at most 48, "
+                "beginning with a letter or digit"
+            )
+        names = [cluster.name for cluster in self.clusters]
+        if not names or len(set(names)) != len(names):
+            raise UsageError(f"clusters {names}: at least one is needed, and each name once")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePlan:
+    """One container: everything that its creation needs. files: path inside → text. volumes: name → path inside."""
+
+    name: str
+    cluster: str
+    role: NodeRole
+    node_id: int
+    address: str
+    image: str
+    command: tuple[str, ...]
+    entrypoint: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyPlan:
+    """One proxy of toxiproxy: the mirror's way to one broker."""
+
+    name: str
+    broker: int
+    listen_port: int
+    upstream: str  # address:port of the broker's LINK listener
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterPlan:
+    """One cluster, planned. In combined mode controller nodes are broker nodes."""
+
+    name: str
+    cluster_id: str
+    nodes: tuple[NodePlan, ...]
+    brokers: tuple[int, ...]
+    controllers: tuple[int, ...]
+    proxies: tuple[ProxyPlan, ...]
+    bootstrap: str
+    link_bootstrap: str
+
+    def node(self, node_id: int) -> NodePlan:
+        """The plan of one node. Raises KeyError."""
+        return {node.node_id: node for node in self.nodes}[node_id]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyPlan:
+    """Everything that is to run, in one network."""
+
+    spec: TopologySpec
+    subnet: IPv4Network
+    toxiproxy: NodePlan
+    clusters: Mapping[str, ClusterPlan]
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self.spec.run_id
+
+    @property
+    def gateway(self) -> str:
+        """The host's own address in the network."""
+        return address(self.subnet, 1)
+
+    @property
+    def nodes(self) -> tuple[NodePlan, ...]:
+        """Every container: toxiproxy, then cluster by cluster."""
+        return (self.toxiproxy, *(node for cluster in self.clusters.values() for node in cluster.nodes))
+
+    def mirror_address(self, number: int) -> str:
+        """Address kept for the mirror process with this number (from 1)."""
+        if not 1 <= number <= 50:
+            raise UsageError(f"mirror process {number}: there is room for 1 to 50")
+        return address(self.subnet, MIRROR_HOST + number - 1)
+
+
+def address(subnet: IPv4Network, host: int) -> str:
+    """The host-th address of a subnet."""
+    return str(subnet.network_address + host)
+
+
+def block(cluster: str) -> int:
+    """Number of a cluster's address and port block, from 1."""
+    return ord(cluster) - ord("A") + 1
+
+
+def proxy_port(cluster: str, broker: int) -> int:
+    """Port on toxiproxy that leads to a broker."""
+    return 20000 + 100 * block(cluster) + broker
+
+
+def plan(spec: TopologySpec, *, subnet: IPv4Network, cluster_ids: Mapping[str, str]) -> TopologyPlan:
+    """The plan of a topology in a subnet. cluster_ids: cluster name → ID to format the storage with."""
+    proxy_address = address(subnet, TOXIPROXY_HOST)
+    return TopologyPlan(
+        spec=spec,
+        subnet=subnet,
+        toxiproxy=NodePlan(
+            name=TOXIPROXY,
+            cluster="link",
+            role=NodeRole.PROXY,
+            node_id=1,
+            address=proxy_address,
+            image=spec.images.toxiproxy,
+            command=("-host=0.0.0.0", f"-port={TOXIPROXY_API_PORT}", "-proxy-metrics"),
+        ),
+        clusters={
+            cluster.name: _plan_cluster(cluster, spec, subnet, cluster_ids[cluster.name], proxy_address)
+            for cluster in spec.clusters
+        },
+    )
+
+
+def _plan_cluster(
+    spec: ClusterSpec, topology: TopologySpec, subnet: IPv4Network, cluster_id: str, proxy_address: str
+) -> ClusterPlan:
+    base = 16 * block(spec.name)
+    brokers = tuple(range(1, spec.brokers + 1))
+    if spec.separate_controllers:
+        controllers = tuple(range(spec.brokers + 1, spec.brokers + 1 + spec.separate_controllers))
+    else:
+        controllers = brokers[:MAX_CONTROLLERS]
+    ids = tuple(sorted({*brokers, *controllers}))
+    addresses = {node_id: address(subnet, base + node_id) for node_id in ids}
+    voters = {node_id: addresses[node_id] for node_id in controllers}
+    nodes = []
+    for node_id in ids:
+        is_broker = node_id in brokers
+        node = kafka.KafkaNode(
+            node_id=node_id,
+            address=addresses[node_id],
+            is_broker=is_broker,
+            is_controller=node_id in controllers,
+            link=(proxy_address, proxy_port(spec.name, node_id)) if is_broker else None,
+        )
+        config = kafka.properties(node, voters=voters, brokers=spec.brokers, extra=spec.config)
+        name = f"{spec.name}-{'broker' if is_broker else 'controller'}-{node_id}"
+        nodes.append(
+            NodePlan(
+                name=name,
+                cluster=spec.name,
+                role=NodeRole.BROKER if is_broker else NodeRole.CONTROLLER,
+                node_id=node_id,
+                address=addresses[node_id],
+                image=spec.image or topology.images.kafka,
+                entrypoint=("sh", ENTRY_POINT),
+                command=("broker", kafka.CONFIG_PATH),
+                environment={"CLUSTER_ID": cluster_id, "KAFKA_HEAP_OPTS": f"-Xms64m -Xmx{spec.heap}"},
+                files={kafka.CONFIG_PATH: kafka.render(config)},
+                volumes={f"{name}-data": kafka.VOLUME_PATH},
+                user="0",  # the volume belongs to root, whoever the image's own user is
+            )
+        )
+    return ClusterPlan(
+        name=spec.name,
+        cluster_id=cluster_id,
+        nodes=tuple(nodes),
+        brokers=brokers,
+        controllers=controllers,
+        proxies=tuple(
+            ProxyPlan(
+                name=f"{spec.name}-{broker}",
+                broker=broker,
+                listen_port=proxy_port(spec.name, broker),
+                upstream=f"{addresses[broker]}:{kafka.LINK_PORT}",
+            )
+            for broker in brokers
+        ),
+        bootstrap=",".join(f"{addresses[broker]}:{kafka.CLIENTS_PORT}" for broker in brokers),
+        link_bootstrap=",".join(f"{proxy_address}:{proxy_port(spec.name, broker)}" for broker in brokers),
+    )
+
+
+def to_json(spec: TopologySpec) -> dict[str, object]:
+    """The spec as JSON values; `from_json` reads it back."""
+    return {
+        "run_id": spec.run_id,
+        "images": {name: getattr(spec.images, name) for name in ("kafka", "toxiproxy", "tools")},
+        "clusters": [{**vars(cluster), "config": dict(cluster.config)} for cluster in spec.clusters],
+        "subnet": spec.subnet,
+        "keep": spec.keep,
+    }
+
+
+def from_json(document: Mapping[str, object]) -> TopologySpec:
+    """A spec out of `to_json`'s values. Raises TypeError or KeyError when it is something else."""
+    values: dict[str, object] = dict(document)
+    values["images"] = ImageNames(**values["images"])  # type: ignore[arg-type]
+    values["clusters"] = tuple(ClusterSpec(**cluster) for cluster in values["clusters"])  # type: ignore[attr-defined]
+    return TopologySpec(**values)  # type: ignore[arg-type]
