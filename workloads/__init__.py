@@ -1,1 +1,16 @@
-"""What the clients do, and the final reads that end a run: one file per workload, and the registry."""
+"""Workloads: what clients do during a test, and the final reads that end it. To add one: one file, one line here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workloads.append import Append
+from workloads.base import Workload
+
+REGISTRY: Final[dict[str, Workload]] = {workload.name: workload for workload in (Append(),)}
+"""Name → workload."""
+
+DESCRIPTIONS: Final[dict[str, str]] = {name: workload.description for name, workload in REGISTRY.items()}
+"""Name → what it does, in one line."""
+
+__all__ = ["DESCRIPTIONS", "REGISTRY"]

@@ -62,7 +62,7 @@ class Endpoint:
 
 @dataclass(kw_only=True)
 class WorkloadContext:
-    """What a workload runs with."""
+    """What a workload runs with. Contexts of one run share `extra` (use dataclasses.replace), e.g. after a failover."""
 
     run_id: str
     seed: int
@@ -80,7 +80,8 @@ class LoadCounts:
     ok_sends: int = 0
     failed_sends: int = 0
     info_sends: int = 0
-    ok_polls: int = 0
+    acked_records: int = 0
+    ok_polls: int = 0  # polls that brought records
     polled_records: Mapping[str, int] = field(default_factory=dict)  # cluster → records
 
 
@@ -111,12 +112,15 @@ class FinalRead:
     position: int
     target: int
     error: str | None = None
+    isolation: str = "read_uncommitted"
+    start: int = -1
 
 
 class Workload(Protocol):
     """One kind of load."""
 
     name: str
+    description: str
 
     def topics(self, options: WorkloadOptions) -> Sequence[TopicSpec]:
         """The topics it needs on A."""

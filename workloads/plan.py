@@ -1,0 +1,61 @@
+"""What producers send: drawn from the seed, the same for every run with that seed and those options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from harness.history.ops import Action, OpRecord
+from workloads.values import make_value
+
+_SEND = Action.SEND.value
+
+
+class SendPlan:
+    """Draws the records of one producer's operations, and whether its transactions are to be aborted.
+
+    targets: every (topic, partition) it may write to. role: the producer's name without incarnation.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        role: str,
+        targets: Sequence[tuple[str, int]],
+        max_records: int,
+        value_bytes: int,
+        abort_ratio: float = 0.0,
+        keys: bool = True,
+    ) -> None:
+        self._random = Random(f"{seed}/{role}").random
+        self._targets = tuple(targets)
+        self._max = max_records
+        self._bytes = value_bytes
+        self._abort_ratio = abort_ratio
+        self._keys = keys
+        self._prefix = ""
+        self._seq = 0
+
+    def use_client(self, client: str) -> None:
+        """Values are numbered anew under each client incarnation."""
+        self._prefix = client
+        self._seq = 0
+
+    def records(self, process: str) -> list[OpRecord]:
+        """One to `max_records` records for random partitions, as an invocation carries them."""
+        random, targets, seq = self._random, self._targets, self._seq
+        count = 1 + int(random() * self._max) if self._max > 1 else 1
+        prefix = f"{self._prefix}:{process}"
+        key = process if self._keys else None
+        records = []
+        for _ in range(count):
+            topic, partition = targets[int(random() * len(targets))]
+            records.append(OpRecord(_SEND, topic, partition, None, make_value(prefix, seq, self._bytes), key))
+            seq += 1
+        self._seq = seq
+        return records
+
+    def aborts(self) -> bool:
+        """Whether the next transaction is to be aborted on purpose."""
+        return self._random() < self._abort_ratio
