@@ -104,8 +104,11 @@ class Node(Protocol):
         """Everything (or the last lines) the main process printed."""
         ...
 
-    def fetch(self, path: str, into: Path) -> Path:
-        """Copy a file or folder out of the container, also when it is stopped; returns where it is."""
+    def fetch(self, path: str, into: Path, *, only: Sequence[str] = ()) -> Path:
+        """Copy a file or folder out of the container, also when it is stopped; returns where it is.
+
+        only: shell patterns of file names (`*.log`); everything when empty.
+        """
         ...
 
 
@@ -229,11 +232,15 @@ class Link(Protocol):
         rate_kb_s: int | None = None,
         brokers: Sequence[int] | None = None,
     ) -> None:
-        """Delay or narrow the proxies of these brokers."""
+        """Delay or narrow the proxies of these brokers, each direction by this much."""
         ...
 
-    def heal(self) -> None:
-        """Remove every toxic, enable every proxy, and drop connections that outlived the fault."""
+    def heal(self, *, brokers: Sequence[int] | None = None) -> None:
+        """Remove every toxic, enable every proxy (of these brokers), and drop connections that outlived the fault."""
+        ...
+
+    def healthy(self) -> bool:
+        """Whether every proxy listens and has no toxic."""
         ...
 
     def passes(self, broker: int, *, timeout_s: float = 1.0) -> bool:

@@ -133,7 +133,7 @@ def _create(run_id: str, subnet: IPv4Network, labels: Mapping[str, str]) -> Netw
 def _name_taken(run_id: str, what: str) -> UsageError:
     return UsageError(
         f"{what} exists already: run {run_id} is up or left something behind; "
-        f"take another run id or remove it with `shatter clean --run {run_id}`"
+        f"take another run id or remove it with `shatter down --name {run_id}`"
     )
 
 

@@ -225,7 +225,7 @@ def start_topology(spec: TopologySpec, *, ready_s: float = READY_S, logs_dir: Pa
         if there:
             raise UsageError(
                 f"run {spec.run_id} is there already ({there[0]} and {len(there) - 1} more): take another run id, "
-                f"or remove it with `shatter clean --run {spec.run_id}`"
+                f"or remove it with `shatter down --name {spec.run_id}`"
             )
         undo.callback(clean, clients, run=spec.run_id, force=True)
         ids = {cluster.name: kraft_config.new_cluster_id(os.urandom) for cluster in spec.clusters}

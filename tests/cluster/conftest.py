@@ -1,0 +1,101 @@
+"""One pair of real clusters for all cluster tests of a session, put right again after each test that used it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from harness.clusters.base import NodeState
+from harness.clusters.cleanup import labelled_objects
+from harness.clusters.docker_clients import DockerClients, connect
+from harness.clusters.images import ImageSet, ensure_images
+from harness.clusters.pair import RunningTopology, start_topology
+from harness.clusters.topology import ClusterSpec, TopologySpec
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def engine_client() -> Iterator[docker.DockerClient]:
+    client = connect()
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def clients() -> Iterator[DockerClients]:
+    made = DockerClients()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def images(engine_client: docker.DockerClient) -> ImageSet:
+    return ensure_images(engine_client)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def new_run_id() -> Callable[[], str]:
+    return _new_run_id
+
+
+def _new_run_id() -> str:
+    return f"test-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that no other test uses."""
+    return f"t-{secrets.token_hex(4)}"
+
+
+@pytest.fixture(scope="session")
+def session_pair(
+    images: ImageSet, clients: DockerClients, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningTopology]:
+    """Clusters A and B, three combined brokers each. Use `pair`, which leaves it as it found it."""
+    spec = TopologySpec(
+        run_id=_new_run_id(), images=images, clusters=(ClusterSpec(name="A"), ClusterSpec(name="B"))
+    )
+    with start_topology(spec, logs_dir=tmp_path_factory.mktemp("pair-logs")) as topology:
+        yield topology
+    assert labelled_objects(clients, run=spec.run_id) == []
+
+
+@pytest.fixture
+def pair(session_pair: RunningTopology) -> Iterator[RunningTopology]:
+    """The session's pair; afterwards every node runs, every link is healed, every replica is in sync."""
+    yield session_pair
+    disturbed = False
+    for node in session_pair.nodes():
+        state = node.state()
+        if node.cluster not in session_pair.clusters and node.cluster != "link":
+            continue  # a mirror's containers belong to the test that started them
+        if state is NodeState.PAUSED:
+            node.unpause()
+        elif state is NodeState.STOPPED:
+            node.start()
+        disturbed = disturbed or state is not NodeState.RUNNING
+    for link in session_pair.links.values():
+        if not link.healthy():
+            link.heal()
+    for cluster in session_pair.clusters.values():
+        if disturbed:
+            cluster.await_ready(timeout_s=60)
+        cluster.await_full_isr(timeout_s=60)
