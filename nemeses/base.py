@@ -1,15 +1,33 @@
-"""The shape of a nemesis: faults drawn from a seed, injected into roles, proven to bite, always healed."""
+"""The shape of a nemesis: faults drawn from a seed, injected into roles, proven to bite, always healed.
+
+A nemesis keeps no state. What a fault needs for its healing is registered in the fault's `UndoStack` *before*
+the act, so that the conductor can undo it whatever happens to the nemesis afterwards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from harness.clock import Clock
 from harness.clusters.base import Topology
+from harness.errors import FaultError
 from harness.history.recording import Recorder
+from harness.wait import wait_until
+from nemeses.claims import Claims
+from nemeses.undo import UndoStack
+
+T = TypeVar("T")
+
+Kind = Literal["broker", "link", "mirror"]
+NO_CHOICES: Mapping[str, tuple[str, ...]] = {}
+
+
+class FaultStoppedError(FaultError):
+    """The run wants to end: the fault gave up what it was waiting for."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +43,8 @@ class Shape:
     """What a schedule may depend on: known before anything runs, so that a seed gives the same schedule.
 
     brokers: cluster letter → broker ids; topics: names on A; partitions: per topic.
+    replication: replicas per partition; mirror_nodes: containers of the mirror's own; links: the mirror's way to each
+    cluster passes through the proxy.
     """
 
     brokers: Mapping[str, tuple[int, ...]]
@@ -32,6 +52,33 @@ class Shape:
     partitions: int
     separate_controllers: bool = False
     mirror_nodes: int = 1
+    replication: int = 3
+    links: bool = True
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a fault acts: a cluster's letter (of a link: the far end's) or `mirror`, and a role there."""
+
+    cluster: str
+    role: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How long a nemesis takes, in seconds.
+
+    least_s and most_s: from injection to healing; settle_s: what healing usually takes on a small machine.
+    """
+
+    least_s: float = 2.0
+    most_s: float = 8.0
+    settle_s: float = 2.0
+
+    @property
+    def need_s(self) -> float:
+        """The least time of one fault, healing included."""
+        return self.least_s + self.settle_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +86,8 @@ class FaultSpec:
     """One fault as it is drawn and stored: JSON values only.
 
     at_s: seconds after the start of the load phase; duration_s: until it is healed.
-    cluster: A, B, link or mirror. role: leader, follower, controller, any, all, … (resolved at injection).
+    cluster: A, B, link (params["link"] says which) or mirror. role: leader, follower, controller, any, all, …
+    resolved at injection.
     """
 
     fault_id: int
@@ -53,13 +101,39 @@ class FaultSpec:
 
 @dataclass(kw_only=True)
 class FaultContext:
-    """What a fault acts with. `stop` says that the run wants to end: give up waiting, heal."""
+    """What one fault acts with. `stop` is set when the run wants to end: give up waiting."""
 
     topology: Topology
     recorder: Recorder
     clock: Clock
-    rng: Random
-    exclusive: set[str] = field(default_factory=set)  # names of nodes that another fault holds now
+    claims: Claims
+    undo: UndoStack
+    began: Callable[[str, Mapping[str, Any]], None]  # to be called with target and params right before the act
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def wait(
+        self,
+        condition: Callable[[], T | None],
+        *,
+        timeout_s: float,
+        what: str,
+        instead: Callable[[], str] | None = None,
+        interval_s: float = 0.2,
+        swallow: tuple[type[Exception], ...] = (),
+    ) -> T:
+        """`wait_until`, cut short when the run wants to end. For injection; healing waits its full time.
+
+        Raises: WaitTimeoutError, FaultStoppedError.
+        """
+
+        def unless_stopped() -> T | None:
+            if self.stop.is_set():
+                raise FaultStoppedError(f"the run ended while the fault waited for {what}")
+            return condition()
+
+        return wait_until(
+            unless_stopped, timeout_s=timeout_s, what=what, instead=instead, interval_s=interval_s, swallow=swallow
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +146,7 @@ class Bite:
 
 @dataclass(kw_only=True)
 class Injected:
-    """A live fault: what it hit, whether it bit, and what its healing needs."""
+    """A live fault: what it hit, whether it bit, and what looking at its healing needs."""
 
     spec: FaultSpec
     target: str
@@ -85,22 +159,43 @@ class Nemesis(Protocol):
     """One way of breaking things. No state between calls but what `Injected` carries."""
 
     name: str
-    clusters: tuple[str, ...]  # on what it can act: A, B, link, mirror
-    roles: tuple[str, ...]
+    description: str  # one line
+    kind: Kind
+    clusters: tuple[str, ...]  # on what it acts, for listings: A, B, link, mirror
+    roles: tuple[str, ...]  # every role it knows
+    default_roles: tuple[str, ...]  # those drawn when the user names none
+    needs: str  # what a run must have; reads after "needs"
+    timing: Timing
+    choices: Mapping[str, tuple[str, ...]]  # parameters that a user may fix, and their values
+    loses_acknowledged: bool  # whether Kafka itself may lose acknowledged writes by it
     color: str  # of its shading in reports
+
+    def targets(self, shape: Shape) -> Sequence[Target]:
+        """Every cluster and role it can act on; empty when it cannot act on this shape at all. Pure."""
+        ...
+
+    def draw(
+        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
+    ) -> FaultSpec:
+        """Choose the parameters; pure. Everything random is settled here, so that a stored spec repeats it."""
+        ...
 
     def available(self, topology: Topology) -> Availability:
         """Whether it can act here."""
         ...
 
-    def draw(self, rng: Random, shape: Shape, *, fault_id: int, at_s: float, duration_s: float) -> FaultSpec:
-        """Choose target role and parameters; pure."""
-        ...
-
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
-        """Do it, and prove that it bit. Raises FaultError when it cannot be done (undoing its own parts)."""
+        """Do it, and prove that it bit.
+
+        Order: resolve the role, take the claims, register the undo, call `context.began`, act, prove.
+        Raises: FaultSkippedError before anything is done when another fault forbids it; FaultError when it
+        cannot be done (the conductor then runs the undo stack).
+        """
         ...
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Undo it and wait (bounded) until the system shows it; returns what was seen. Safe to call twice."""
+        """Run the undo stack and wait (bounded) until the system shows it; returns what was seen.
+
+        Safe to call twice. Raises: ShatterError when the system is not well after it.
+        """
         ...

@@ -1,0 +1,86 @@
+"""`broker-kill`: kill -9 one broker or controller; start it again at healing and wait for full in-sync sets.
+
+It proves: the container is stopped and nothing listens where clients reached it. Data and address stay.
+It cannot do: lose what the operating system had not yet written to the disk; the page cache outlives the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from harness.clusters.base import NodeState, Topology
+from harness.errors import FaultError
+from nemeses.base import NO_CHOICES, Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.probes import client_address, connects
+from nemeses.roles import (
+    BROKER_ROLES,
+    await_healed,
+    broker_params,
+    broker_targets,
+    brokers_available,
+    resolve_and_claim,
+)
+
+HEAL_S = 60.0
+
+
+class BrokerKill:
+    """See the module."""
+
+    name = "broker-kill"
+    description = "kill -9 a broker, chosen as leader, follower, controller or any, and start it again"
+    kind: Kind = "broker"
+    clusters: tuple[str, ...] = ("A", "B")
+    roles = BROKER_ROLES
+    default_roles = BROKER_ROLES
+    needs = "a cluster"
+    timing = Timing(least_s=2, most_s=8, settle_s=9)
+    choices = NO_CHOICES
+    loses_acknowledged = False
+    color = "#e45756"
+
+    def targets(self, shape: Shape) -> Sequence[Target]:
+        """Roles on every cluster."""
+        return broker_targets(shape, self.roles)
+
+    def draw(
+        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
+    ) -> FaultSpec:
+        """Partition and candidate."""
+        return FaultSpec(
+            fault_id=fault_id,
+            nemesis=self.name,
+            at_s=at_s,
+            duration_s=duration_s,
+            cluster=target.cluster,
+            role=target.role,
+            params=broker_params(rng, shape),
+        )
+
+    def available(self, topology: Topology) -> Availability:
+        """Everywhere."""
+        return brokers_available(topology)
+
+    def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
+        """Kill, then look at the container and knock at its port."""
+        cluster, node, why = resolve_and_claim(context, spec)
+        address = client_address(cluster, node)
+        target = f"{node.name} ({why})"
+        context.undo.push(f"start {node.name}", node.start)
+        context.began(target, dict(spec.params))
+        node.kill()
+        state = node.state()
+        open_port = address is not None and connects(*address)
+        seen = f"the container of {node.name} is {state}"
+        if address is not None:
+            seen += f", its port {address[1]} is {'still open' if open_port else 'closed'}"
+        bite = Bite(yes=state is NodeState.STOPPED and not open_port, seen=seen)
+        return Injected(spec=spec, target=target, nodes=[node.name], bite=bite, state={"node": node})
+
+    def heal(self, context: FaultContext, injected: Injected) -> str:
+        """Start, and wait until it is in sync everywhere."""
+        errors = context.undo.run()
+        if errors:
+            raise FaultError("; ".join(errors))
+        return await_healed(context, injected.spec, injected.state["node"], timeout_s=HEAL_S)

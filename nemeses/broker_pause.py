@@ -1,0 +1,96 @@
+"""`broker-pause`: freeze one broker or controller, then let it go on with an old view of the world.
+
+It proves: the node is frozen, and a client request that was answered before gets no answer.
+It cannot see: whether anybody needed the node during that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from harness.clusters.base import Topology
+from harness.clusters.probe import answers
+from harness.errors import FaultError
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
+from nemeses.probes import client_address
+from nemeses.roles import (
+    BROKER_ROLES,
+    await_healed,
+    broker_params,
+    broker_targets,
+    brokers_available,
+    resolve_and_claim,
+)
+
+HEAL_S = 45.0
+PROBE_S = 1.0
+
+
+class BrokerPause:
+    """See the module."""
+
+    name = "broker-pause"
+    description = "freeze a broker (cgroup freezer or SIGSTOP), chosen as leader, follower, controller or any"
+    kind: Kind = "broker"
+    clusters: tuple[str, ...] = ("A", "B")
+    roles = BROKER_ROLES
+    default_roles = BROKER_ROLES
+    needs = "a cluster"
+    timing = Timing(least_s=2, most_s=8, settle_s=3)
+    choices = CHOICES
+    loses_acknowledged = False
+    color = "#4c78a8"
+
+    def targets(self, shape: Shape) -> Sequence[Target]:
+        """Roles on every cluster."""
+        return broker_targets(shape, self.roles)
+
+    def draw(
+        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
+    ) -> FaultSpec:
+        """Partition, candidate and way of freezing."""
+        params = {**broker_params(rng, shape), "how": rng.choice(WAYS)}
+        return FaultSpec(
+            fault_id=fault_id,
+            nemesis=self.name,
+            at_s=at_s,
+            duration_s=duration_s,
+            cluster=target.cluster,
+            role=target.role,
+            params=params,
+        )
+
+    def available(self, topology: Topology) -> Availability:
+        """Everywhere."""
+        return brokers_available(topology)
+
+    def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
+        """Freeze, then ask it something."""
+        cluster, node, why = resolve_and_claim(context, spec)
+        how = str(spec.params.get("how", WAYS[0]))
+        address = client_address(cluster, node)
+        before = address is not None and answers(*address, timeout_s=PROBE_S)
+        target = f"{node.name} ({why})"
+        context.began(target, dict(spec.params))
+        freeze(context, node, how)
+        if not frozen(node, how):
+            raise FaultError(f"{node.name} is not frozen after {how}: its container is {node.state()}")
+        after = address is not None and answers(*address, timeout_s=PROBE_S)
+        seen = f"{node.name} is frozen ({how})"
+        if address is not None:
+            words = {True: "answered", False: "not answered"}
+            seen += f"; a client request was {words[before]} before and {words[after]} after"
+        return Injected(
+            spec=spec, target=target, nodes=[node.name], bite=Bite(yes=not after, seen=seen), state={"node": node}
+        )
+
+    def heal(self, context: FaultContext, injected: Injected) -> str:
+        """Thaw, and wait until it is in sync everywhere."""
+        node = injected.state["node"]
+        errors = context.undo.run()
+        if errors:
+            raise FaultError("; ".join(errors))
+        await_thawed(node, str(injected.spec.params.get("how", WAYS[0])), timeout_s=10)
+        return await_healed(context, injected.spec, node, timeout_s=HEAL_S)

@@ -1,0 +1,104 @@
+"""Is everything well again: nodes run, links pass, every replica is in sync."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+from typing import TypeVar
+
+from harness.clusters.base import Cluster, Link, Node, NodeState, Topology
+from harness.errors import WaitTimeoutError
+from nemeses.probes import stopped_by_signal
+
+T = TypeVar("T")
+
+LEAST_S = 2.0  # what each look gets, even when the time is up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What is not well; nothing is well. seen: the same in one line."""
+
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problems
+
+    @property
+    def seen(self) -> str:
+        """One line for the record."""
+        return "; ".join(self.problems) or "every node runs, every link passes, every replica is in sync"
+
+
+def bounded(action: Callable[[], T], *, timeout_s: float, what: str) -> T:
+    """Call in a thread of its own and give up waiting, but not the thread, after the time.
+
+    For calls that promise to be bounded: a promise that the engine may break.
+    Raises: WaitTimeoutError, and whatever the action raises.
+    """
+    result: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(action())
+        except BaseException as error:  # handed to the caller
+            failure.append(error)
+
+    thread = Thread(target=run, name=f"bounded: {what}", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if failure:
+        raise failure[0]
+    if thread.is_alive():
+        raise WaitTimeoutError(f"waited {timeout_s:g} s to {what}")
+    return result[0]
+
+
+def check(topology: Topology, *, timeout_s: float) -> Health:
+    """Look at everything, waiting up to the time for what is still on its way. Never raises for what it finds."""
+    deadline = time.monotonic() + timeout_s
+
+    def left() -> float:
+        return max(LEAST_S, deadline - time.monotonic())
+
+    looks: list[tuple[str, Callable[[], str | None]]] = []
+    looks += [(node.name, partial(_node, node)) for node in topology.nodes()]
+    looks += [(f"cluster {name}", partial(_cluster, cluster, left)) for name, cluster in topology.clusters.items()]
+    looks += [
+        (f"link to broker {broker} of {name}", partial(_link, link, broker))
+        for name, link in topology.links.items()
+        for broker in link.brokers
+    ]
+    problems = []
+    for what, action in looks:
+        try:
+            found = bounded(action, timeout_s=left() + LEAST_S, what=f"look at {what}")
+        except Exception as error:
+            found = f"{what}: {error}"
+        if found:
+            problems.append(found)
+    return Health(problems=tuple(problems))
+
+
+def _node(node: Node) -> str | None:
+    state = node.state()
+    if state is not NodeState.RUNNING:
+        return f"{node.name} is {state}"
+    return f"{node.name} is stopped by a signal" if stopped_by_signal(node) else None
+
+
+def _cluster(cluster: Cluster, left: Callable[[], float]) -> str | None:
+    cluster.await_full_isr(timeout_s=left())
+    return None
+
+
+def _link(link: Link, broker: int) -> str | None:
+    if link.passes(broker, timeout_s=LEAST_S):
+        return None
+    return f"no request passes the link to broker {broker} of {link.cluster}"

@@ -1,0 +1,152 @@
+"""`unclean-election`: make a cluster lose records that it had acknowledged, and prove which.
+
+Role `leader` (min.insync.replicas=1): the replication port of a partition's leader is cut; the in-sync set shrinks to
+the leader, which then acknowledges records alone; it is killed; the controller is asked for an unclean election.
+Role `elr` (min.insync.replicas=2): the same, but Kafka keeps eligible leader replicas (KIP-966): the high watermark
+stands still, nothing more is acknowledged with acks=all, and one of them is elected clean. It records what happened;
+that it does not bite is the expected outcome there.
+
+It proves the loss with what the brokers hold: the leader's high watermark before it was killed, against the offset
+at which the new leader's first epoch begins (its `leader-epoch-checkpoint` file). Offsets in between were
+acknowledged and are gone, however fast new records take their places.
+On the destination the mirror is the only writer, so that the acknowledged records are the mirror's.
+It cannot see: what producers with acks=1 were told beyond the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from harness.clusters.base import Cluster, Node, PartitionInfo, Topology
+from harness.errors import FaultError
+from nemeses import epochs, netcut, topic_config
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.claims import FaultSkippedError
+from nemeses.election import (
+    await_alone,
+    await_alone_acknowledged,
+    await_leader_gone,
+    elect,
+)
+from nemeses.roles import await_healed, broker_params, brokers_available, cluster_of, partition_of
+
+HEAL_S = 75.0
+MIN_INSYNC = {"leader": 1, "elr": 2}
+SETTING = "min.insync.replicas"
+
+
+class UncleanElection:
+    """See the module."""
+
+    name = "unclean-election"
+    description = "make a cluster lose acknowledged records: leader cut off and killed, a stale replica elected"
+    kind: Kind = "broker"
+    clusters: tuple[str, ...] = ("A", "B")
+    roles: tuple[str, ...] = ("leader", "elr")
+    default_roles: tuple[str, ...] = ("leader",)
+    needs = "a cluster of at least three brokers (two with separate controllers) and two replicas per partition"
+    timing = Timing(least_s=14, most_s=20, settle_s=12)
+    choices: Mapping[str, tuple[str, ...]] = {}
+    loses_acknowledged = True
+    color = "#222222"
+
+    def targets(self, shape: Shape) -> Sequence[Target]:
+        """Clusters whose quorum survives the leader's death."""
+        least = 2 if shape.separate_controllers else 3
+        return tuple(
+            Target(cluster, role)
+            for cluster, brokers in sorted(shape.brokers.items())
+            for role in self.roles
+            if len(brokers) >= least and shape.replication >= 2 and shape.topics
+        )
+
+    def draw(
+        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
+    ) -> FaultSpec:
+        """Partition, and how many records the leader must have acknowledged alone."""
+        params = {**broker_params(rng, shape), "alone": rng.randint(5, 50)}
+        return FaultSpec(
+            fault_id=fault_id,
+            nemesis=self.name,
+            at_s=at_s,
+            duration_s=duration_s,
+            cluster=target.cluster,
+            role=target.role,
+            params=params,
+        )
+
+    def available(self, topology: Topology) -> Availability:
+        """Everywhere."""
+        return brokers_available(topology)
+
+    def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
+        """Cut, wait until the leader is alone and has acknowledged records, kill, elect, compare."""
+        cluster, info, victim = self._resolve(context, spec)
+        name = f"{info.topic}-{info.partition}"
+        wanted = MIN_INSYNC[spec.role]
+        target = f"{victim.name} (leader of {name})"
+        params = {**spec.params, SETTING: wanted, "leader": info.leader}
+        # everything here is registered to be undone: settings last, the node's life first
+        before = topic_config.read(cluster, info.topic, SETTING)
+        if before != str(wanted):
+            context.undo.push(
+                f"restore {SETTING} of {info.topic}",
+                lambda: topic_config.restore(context.recorder, cluster, info.topic, SETTING, before),
+            )
+            topic_config.alter(context.recorder, cluster, info.topic, SETTING, str(wanted))
+        old = epochs.read(cluster, victim, info.topic, info.partition)
+        port = cluster.repl_port
+        context.undo.push(f"open port {port} of {victim.name}", lambda: netcut.join(victim, port, "in"))
+        context.began(target, params)
+        netcut.cut(victim, port, "in")
+        since = await_alone(context, cluster, info)
+        needed = int(spec.params.get("alone", 20)) if wanted == 1 else 0
+        acknowledged = await_alone_acknowledged(context, cluster, info, since=since, at_least=needed)
+        context.undo.push(f"start {victim.name}", victim.start)
+        victim.kill()
+        survivors = await_leader_gone(context, cluster, info)
+        clean = survivors is not None
+        leader = survivors if survivors is not None else elect(context, cluster, info)
+        start = epochs.await_newer(context, cluster, cluster.brokers[leader], info, than=old[-1].epoch if old else -1)
+        lost = max(0, acknowledged - start.offset)
+        seen = (
+            f"{name}: broker {info.leader} had acknowledged everything below {acknowledged} "
+            f"({acknowledged - since} records alone); broker {leader}, elected {'clean' if clean else 'unclean'}, "
+            f"leads from {start.offset} at epoch {start.epoch}: "
+        )
+        seen += f"offsets {start.offset} to {acknowledged - 1} are lost" if lost else "nothing acknowledged is lost"
+        return Injected(
+            spec=spec,
+            target=target,
+            nodes=[victim.name],
+            bite=Bite(yes=lost > 0 and not clean, seen=seen),
+            state={
+                "node": victim,
+                "topic": info.topic,
+                "partition": info.partition,
+                "lost": (start.offset, acknowledged),
+            },
+        )
+
+    def heal(self, context: FaultContext, injected: Injected) -> str:
+        """Start the old leader, which cuts off what only it had, and wait until it is in sync everywhere."""
+        errors = context.undo.run()
+        if errors:
+            raise FaultError("; ".join(errors))
+        return await_healed(context, injected.spec, injected.state["node"], timeout_s=HEAL_S)
+
+    def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionInfo, Node]:
+        if spec.role not in MIN_INSYNC:
+            raise FaultError(f"unclean-election knows roles {', '.join(MIN_INSYNC)}, not {spec.role}")
+        cluster = cluster_of(context.topology, spec)
+        # the whole cluster is held: another missing node would change who can be elected
+        held = {node.name for node in (*cluster.brokers.values(), *cluster.controllers.values())}
+        context.claims.take(spec.fault_id, sorted(held))
+        info = partition_of(context.topology, cluster, spec)
+        if info.leader is None or len(info.isr) < 2:
+            raise FaultSkippedError(
+                f"{info.topic}-{info.partition} has leader {info.leader} and in-sync replicas {list(info.isr)}: "
+                "a leader and a follower in sync are needed"
+            )
+        return cluster, info, cluster.brokers[info.leader]
