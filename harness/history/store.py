@@ -1,0 +1,180 @@
+"""Opens a stored run: which tables are there, whether every file is whole, and reads them without Spark.
+
+A torn file is found by its footer, without reading the data. Columns that the schema does not know are ignored,
+optional columns that a file lacks read as null, narrower integers are widened.
+
+It cannot see rows that were never written, nor a file that was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from harness.errors import HistoryError
+from harness.history.runfile import RunMeta, read_meta
+from harness.history.schema import TABLES
+from harness.history.writer import table_named
+
+_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run folder whose files were checked. `files`: table → its Parquet files, in order; only tables with files.
+
+    `problems`: one sentence per file that was left out (see `open_run`).
+    """
+
+    path: Path
+    meta: RunMeta
+    files: Mapping[str, tuple[Path, ...]]
+    problems: tuple[str, ...] = ()
+
+    def has(self, table: str) -> bool:
+        """Whether the table has at least one whole file."""
+        return bool(self.files.get(table_named(table).name))
+
+    def rows(self, table: str) -> int:
+        """How many rows the table has, from the files' footers."""
+        return sum(pq.read_metadata(f).num_rows for f in self.files.get(table_named(table).name, ()))
+
+    def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The table (or these columns) as Arrow, in file order; no rows when the table is missing.
+
+        Raises HistoryError for a table or column that the format does not have.
+        """
+        schema = _readable(name, columns)
+        if not self.has(name):
+            return schema.empty_table()
+        return self._dataset(name).to_table(columns=schema.names)
+
+    def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The table as record batches, file by file, in file order: for tables that do not fit in memory."""
+        schema = _readable(name, columns)
+        for file in self.files.get(name, ()):
+            part = ds.dataset(str(file), schema=_readable(name), format="parquet")
+            yield from part.to_batches(columns=schema.names)
+
+    def sorted_by(self, name: str, column: str) -> bool:
+        """Whether the table, read in file order, is in ascending order of an integer column."""
+        last: int | None = None
+        for batch in self.batches(name, [column]):
+            values = batch.column(0)
+            if len(values) == 0:
+                continue
+            if last is not None and values[0].as_py() < last:
+                return False
+            if len(values) > 1 and not pc.all(pc.less_equal(values[:-1], values[1:])).as_py():
+                return False
+            last = values[-1].as_py()
+        return True
+
+    def _dataset(self, name: str) -> ds.Dataset:
+        return ds.dataset([str(f) for f in self.files[name]], schema=_readable(name), format="parquet")
+
+
+def open_run(path: Path | str, *, leave_out_torn: bool = False) -> StoredRun:
+    """Open a run folder and check every file's footer and columns.
+
+    Raises HistoryError: not a run (see `read_meta`), a torn file, a required column that is missing, a column of
+    the wrong type. With `leave_out_torn` a torn file is left out and named in `problems` instead.
+    """
+    path = Path(path)
+    meta = read_meta(path)
+    files: dict[str, tuple[Path, ...]] = {}
+    problems: list[str] = []
+    for name in TABLES:
+        good: list[Path] = []
+        for file in _parts(path / name):
+            problem = _torn(file)
+            if problem is None:
+                check_columns(name, file)
+                good.append(file)
+            else:
+                problems.append(problem)
+        if good:
+            files[name] = tuple(good)
+    if problems and not leave_out_torn:
+        more = f" ({len(problems) - 1} more files are torn too)" if len(problems) > 1 else ""
+        raise HistoryError(problems[0] + more)
+    return StoredRun(path=path, meta=meta, files=files, problems=tuple(problems))
+
+
+def check_columns(table: str, file: Path) -> None:
+    """Raise HistoryError unless the file's columns can be read as this table."""
+    try:
+        found = pq.read_schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise HistoryError(_torn_sentence(file, str(error))) from error
+    for column in TABLES[table].columns:
+        at = found.get_field_index(column.name)
+        if at < 0:
+            if not column.nullable:
+                raise HistoryError(
+                    f"{file} has no column {column.name} ({column.type}: {column.doc}), which table {table} must have"
+                )
+        elif not _same(found.field(at).type, column.type):
+            raise HistoryError(
+                f"{file}: column {column.name} is {found.field(at).type}, table {table} has it as {column.type};"
+                " write it in that type"
+            )
+
+
+def _parts(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.glob("*.parquet") if not p.name.startswith((".", "_")) and p.is_file())
+
+
+def _torn(file: Path) -> str | None:
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as source:
+            head = source.read(4)
+            source.seek(max(0, size - 8))
+            tail = source.read(8)
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}; make it readable, or move it away (the rest is intact)"
+    if size < 12 or head != _MAGIC or tail[4:] != _MAGIC or int.from_bytes(tail[:4], "little") > size - 12:
+        return _torn_sentence(file, f"{size:,} bytes, no whole Parquet footer")
+    try:
+        pq.read_metadata(file)
+    except (pa.ArrowException, OSError) as error:
+        return _torn_sentence(file, str(error))
+    return None
+
+
+def _torn_sentence(file: Path, detail: str) -> str:
+    return (
+        f"{file} is torn or not Parquet ({detail}); delete it or move it away, the rest of the run is intact"
+        " (rows it held are then missing from the verdict)"
+    )
+
+
+def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_large_string(found):
+        found = pa.string()
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return _same(found.value_type, wanted.value_type)
+    if pa.types.is_signed_integer(found) and pa.types.is_signed_integer(wanted):
+        return bool(found.bit_width <= wanted.bit_width)
+    return bool(found.equals(wanted) or pa.types.is_null(found))
+
+
+def _readable(name: str, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The table's schema with every column nullable, cut to `columns`."""
+    table = table_named(name)
+    known = {c.name: c for c in table.columns}
+    for column in columns or ():
+        if column not in known:
+            raise HistoryError(f"table {name} has no column {column!r}; it has {', '.join(known)}")
+    return pa.schema([pa.field(c, known[c].type) for c in (known if columns is None else columns)])
