@@ -1,0 +1,109 @@
+"""Every row of the error table, in every context, and every code that the client knows."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from harness.history.ops import OpType
+from workloads.error_table import READ_ONLY_TOPIC, ROWS, Context, classify, error_name
+
+pytestmark = pytest.mark.unit
+
+CODES = {
+    name: getattr(KafkaError, name)
+    for name in dir(KafkaError)
+    if name.strip("_").isupper() and isinstance(getattr(KafkaError, name), int)
+}
+
+# CHECKERS.md, "Errors: which are definite", spelled out
+_DEFINITE = """TOPIC_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    INVALID_PRODUCER_EPOCH TOPIC_EXCEPTION INVALID_REPLICATION_FACTOR UNKNOWN_TOPIC_OR_PART MSG_SIZE_TOO_LARGE
+    RECORD_LIST_TOO_LARGE NOT_ENOUGH_REPLICAS READ_ONLY_TOPIC"""
+_REPLACED = "PRODUCER_FENCED _FENCED OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE _STATE"
+_UNKNOWN = """REQUEST_TIMED_OUT _TIMED_OUT _MSG_TIMED_OUT _TRANSPORT NETWORK_EXCEPTION UNKNOWN
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND NOT_LEADER_FOR_PARTITION _PURGE_QUEUE _PURGE_INFLIGHT
+    DUPLICATE_SEQUENCE_NUMBER"""
+
+
+def error_of(name: str, *, fatal: bool = False) -> KafkaError:
+    return KafkaError(READ_ONLY_TOPIC if name == "READ_ONLY_TOPIC" else CODES[name], fatal=fatal)
+
+
+def test_the_client_knows_well_over_a_hundred_codes_and_every_row_names_one() -> None:
+    assert len(CODES) > 150
+    assert set(ROWS) - set(CODES) == {"READ_ONLY_TOPIC"}
+
+
+@pytest.mark.parametrize("name", _DEFINITE.split())
+def test_definite_errors_fail_and_keep_the_client(name: str) -> None:
+    found = classify(error_of(name), context=Context.DELIVERY, only_attempt=True)
+    assert (found.type, found.replace_client, found.name) == (OpType.FAIL, False, name)
+
+
+@pytest.mark.parametrize("name", _REPLACED.split())
+def test_fenced_out_of_order_and_error_state_fail_and_replace_the_client(name: str) -> None:
+    found = classify(error_of(name), context=Context.DELIVERY, only_attempt=True)
+    assert (found.type, found.replace_client) == (OpType.FAIL, True)
+
+
+@pytest.mark.parametrize("name", _UNKNOWN.split())
+@pytest.mark.parametrize("only_attempt", [True, False])
+def test_unknown_errors_are_info_whatever_the_attempt(name: str, only_attempt: bool) -> None:
+    found = classify(error_of(name), context=Context.DELIVERY, only_attempt=only_attempt)
+    assert (found.type, found.replace_client) == (OpType.INFO, False)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_each_row_says_what_it_is_and_applies_to_the_only_attempt(name: str) -> None:
+    row = ROWS[name]
+    found = classify(error_of(name), context=Context.DELIVERY, only_attempt=True)
+    assert (found.type, found.replace_client, found.name) == (row.type, row.replace_client, name)
+    assert row.why
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_no_answer_to_a_retried_record_is_a_definite_failure(name: str) -> None:
+    assert classify(error_of(name), context=Context.DELIVERY, only_attempt=False).type is OpType.INFO
+
+
+def test_every_other_code_is_info_and_keeps_the_client() -> None:
+    others = set(CODES) - set(ROWS)
+    assert others
+    for name in others:
+        found = classify(error_of(name), context=Context.DELIVERY, only_attempt=True)
+        assert (found.type, found.replace_client, found.name) == (OpType.INFO, False, error_name(error_of(name)))
+
+
+def test_a_code_unknown_to_the_client_is_info_under_its_number() -> None:
+    found = classify(KafkaError(31999), context=Context.DELIVERY, only_attempt=True)
+    assert found.type is OpType.INFO
+    assert "31999" in found.name
+
+
+def test_the_read_only_error_of_cluster_mirroring_has_a_name() -> None:
+    assert error_name(KafkaError(134)) == "READ_ONLY_TOPIC"
+
+
+@pytest.mark.parametrize("context", list(Context))
+def test_a_fatal_error_ends_its_client_in_every_context(context: Context) -> None:
+    assert classify(error_of("_TRANSPORT", fatal=True), context=context).replace_client
+
+
+@pytest.mark.parametrize(
+    "context", [Context.ENQUEUE, Context.TXN_BEGIN, Context.TXN_ABORT, Context.POLL, Context.QUERY], ids=str
+)
+def test_what_wrote_nothing_always_fails(context: Context) -> None:
+    types = {name: classify(error_of(name), context=context).type for name in CODES}
+    assert types == dict.fromkeys(CODES, OpType.FAIL)
+
+
+def test_a_tried_commit_is_never_definite() -> None:
+    types = {name: classify(error_of(name), context=Context.TXN_COMMIT, only_attempt=True).type for name in CODES}
+    assert types == dict.fromkeys(CODES, OpType.INFO)
+
+
+def test_a_reader_outlives_what_ends_a_producer() -> None:
+    assert classify(error_of("_STATE"), context=Context.ENQUEUE).replace_client
+    assert not classify(error_of("_STATE"), context=Context.POLL).replace_client
+    assert classify(error_of("_MAX_POLL_EXCEEDED"), context=Context.POLL).replace_client
