@@ -36,8 +36,12 @@ class F(StrEnum):
     CRASH = "crash"  # the client is thrown away and replaced
     MIRROR_START = "mirror_start"
     MIRROR_STOP = "mirror_stop"
+    MIRROR_STATE = "mirror_state"
     CREATE_TOPIC = "create_topic"
     DELETE_TOPIC = "delete_topic"
+    RETENTION = "retention"  # records below an offset were expired or deleted
+    ACL_CREATE = "acl_create"
+    ACL_DELETE = "acl_delete"
 
 
 class Action(StrEnum):
@@ -48,6 +52,9 @@ class Action(StrEnum):
     COMMIT = "commit"  # an offset committed for a group
     FETCH = "fetch"  # an offset fetched for a group
     ASSIGN = "assign"  # where a consumer begins to read (of `assign` operations); offset null: at the log start
+    POSITION = "position"  # where a consumer stands after a poll that says so (imported histories)
+    REBALANCE = "rebalance"  # a partition whose assignment changed during the operation (imported histories)
+    TARGET = "target"  # what an administrative operation acted on: topic, partition, value (imported histories)
 
 
 class Phase(StrEnum):

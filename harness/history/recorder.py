@@ -24,6 +24,7 @@ from harness.history.schema import TABLES
 from harness.history.writer import check_value, clean_leftovers, table_named
 
 _NO_RECORDS: Final[tuple[OpRecord, ...]] = ()
+_NOTHING: Final = (None, None, None, None)  # error, error_text, replica, retry of an invoke
 _PLACES: Final = {name: {c.name: i for i, c in enumerate(t.columns)} for name, t in TABLES.items()}
 
 
@@ -102,9 +103,7 @@ class RunRecorder:
             index = self._next
             self._next = index + 1
             what = (cluster, client, txn, group, isolation, reset)
-            buffers.ops.append(
-                (index, self._clock.now_ns(), process, "invoke", f, None, self._phase, *what, None, None)
-            )
+            buffers.ops.append((index, self._clock.now_ns(), process, "invoke", f, None, self._phase, *what, *_NOTHING))
             self._open[index] = (process, f, what)
             if records:
                 buffers.records.append((index, records))
@@ -136,7 +135,20 @@ class RunRecorder:
             index = self._next
             self._next = index + 1
             buffers.ops.append(
-                (index, self._clock.now_ns(), process, type, f, invoke_index, self._phase, *what, error, error_text)
+                (
+                    index,
+                    self._clock.now_ns(),
+                    process,
+                    type,
+                    f,
+                    invoke_index,
+                    self._phase,
+                    *what,
+                    error,
+                    error_text,
+                    None,
+                    None,
+                )
             )
             if records:
                 buffers.records.append((index, records))

@@ -77,7 +77,8 @@ TABLES: dict[str, Table] = {
                 _c(
                     "invoke_index",
                     _I64,
-                    "on a completion: index of its invoke event, where the writer knows it",
+                    "on a completion: index of its invoke event, where the writer knows it;"
+                    " its own index when nobody invoked it",
                 ),
                 _c("phase", _STR, "phase of the run"),
                 _CLUSTER,
@@ -88,11 +89,14 @@ TABLES: dict[str, Table] = {
                 _c("reset", _STR, "auto.offset.reset of the polling consumer, where it matters"),
                 _c("error", _STR, "short error name (error table in docs), null when none"),
                 _c("error_text", _STR, "the client's own words"),
+                _c("replica", _I32, "broker that served a poll, where an imported history names it"),
+                _c("retry", _BOOL, "the client sent these records before, where an imported history says so"),
             ),
         ),
         Table(
             "op_records",
-            "one record sent or polled, or one group offset committed or fetched, by an operation event",
+            "one record sent or polled, or one group offset committed or fetched, or one partition that the operation"
+            " was about, by an operation event",
             (
                 _c("op_index", _I64, "index of the event in ops", required=True),
                 _c("position", _I32, "order within the operation, from 0", required=True),
@@ -245,6 +249,12 @@ TABLES: dict[str, Table] = {
                 _c("lag", _I64, "records not yet mirrored"),
                 _c("error", _STR, "error of a FAILED partition"),
                 _TIME,
+                _c(
+                    "event",
+                    _STR,
+                    "look, or the acknowledged operation that caused the state: start, stop, pause, resume, failover;"
+                    " null: look",
+                ),
             ),
         ),
         Table(
@@ -270,7 +280,7 @@ TABLES: dict[str, Table] = {
                 _CLUSTER,
                 _TIME,
                 _LOOK,
-                _c("event", _STR, "look or alter"),
+                _c("event", _STR, "look, alter, create, delete, or retention (value: the new log start offset)"),
                 _c("actor", _STR, "who changed it; null for a look"),
                 _TOPIC,
                 _c("name", _STR, "configuration key"),
