@@ -15,6 +15,7 @@ command -v mmdebstrap >/dev/null && [ -e /usr/share/keyrings/debian-archive-keyr
 # As in Debian's own slim image: no manuals, no translations.
 exec mmdebstrap --mode=root --variant=apt --format=tar --include=ca-certificates \
     --aptopt='Acquire::Languages "none"' \
+    --dpkgopt=force-unsafe-io \
     --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-include=/usr/share/doc/*/copyright' \

@@ -1,0 +1,280 @@
+"""Which images a run uses, and how they come to be there.
+
+Images of ours are named by the hash of what they are built from: an image that exists is the right one, and a changed
+recipe makes a new name. A user's own Kafka image is pulled when it is absent and checked for the official layout.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import TextIO
+
+import docker
+import docker.errors
+import requests
+
+from harness.clusters import image_build
+from harness.clusters.docker_clients import connect, explain
+from harness.clusters.image_build import LABEL, PUBLIC_BASE, Progress
+from harness.clusters.image_files import ENTRY_DIR, ENTRY_POINT, Recipe, cache_dir, entry_archive, recipe
+from harness.errors import ImageError
+from harness.wait import wait_until
+
+__all__ = [
+    "ENTRY_DIR",
+    "ENTRY_POINT",
+    "LABEL",
+    "ImageSet",
+    "Plan",
+    "ensure_images",
+    "entry_archive",
+    "layout_version",
+    "missing_images",
+    "plan_images",
+    "prune_images",
+]
+
+_LIBS = "/opt/kafka/libs"
+_KAFKA_JAR = re.compile(r"^kafka_2\.\d+-(\d[\w.]*?)\.jar$")
+_MIRROR_JAR = re.compile(r"^connect-mirror-(\d[\w.]*?)\.jar$")
+_BUILD_LIMIT_S = 1800
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The names that this version's own images have."""
+
+    base: str
+    kafka: str
+    toxiproxy: str
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """The images of a run.
+
+    `kafka` runs brokers and controllers; `mirror` runs MirrorMaker 2 (ours when the user's image has none);
+    `tools` has iptables, ip and ss, to be run inside another container's network. `entry_point` is the command that
+    starts Kafka in any of them once `entry_archive()` was put into the container's `/`.
+    """
+
+    kafka: str
+    mirror: str
+    toxiproxy: str
+    tools: str
+    kafka_version: str
+    own_kafka: bool
+    entry_point: tuple[str, ...] = ("sh", ENTRY_POINT)
+
+
+def plan_images() -> Plan:
+    """The names of this version's images, from the files that they are built from."""
+    base = recipe("base").tag()
+    return Plan(base=base, kafka=recipe("kafka").tag(base=base), toxiproxy=recipe("toxiproxy").tag(base=base))
+
+
+def missing_images(client: docker.DockerClient, plan: Plan | None = None) -> list[str]:
+    """Which of our finished images the engine does not have (the base is needed only to build them)."""
+    plan = plan or plan_images()
+    return [name for name in (plan.kafka, plan.toxiproxy) if not _exists(client, name)]
+
+
+def ensure_images(
+    client: docker.DockerClient, *, kafka_image: str | None = None, on_progress: Progress | None = None
+) -> ImageSet:
+    """Build, make or pull whatever is missing, and return the images of a run.
+
+    Two calls at once on one machine do not build twice: the second waits for the first.
+
+    Raises: ImageError (an image does not exist, cannot be pulled or built, or lacks the layout).
+    """
+    tell = on_progress or _silent
+    plan = plan_images()
+    if missing_images(client, plan):
+        with _build_lock(tell):
+            _build_missing(client, plan, tell)
+    own_version = _own_kafka_version()
+    if kafka_image is None:
+        return ImageSet(plan.kafka, plan.kafka, plan.toxiproxy, plan.kafka, own_version, own_kafka=True)
+    _ensure_user_image(client, kafka_image, tell)
+    kafka_version, mirror_version = layout_version(client, kafka_image)
+    mirror = kafka_image if mirror_version == kafka_version else plan.kafka
+    return ImageSet(kafka_image, mirror, plan.toxiproxy, plan.kafka, kafka_version, own_kafka=False)
+
+
+def layout_version(client: docker.DockerClient, image: str) -> tuple[str, str | None]:
+    """(Kafka's version, MirrorMaker 2's version or None) in an image with the official layout.
+
+    Raises: ImageError when /opt/kafka/libs has no Kafka, or the image has no shell to look with.
+    """
+    wanted = f"an image with Kafka's jars in {_LIBS} as apache/kafka has (4.0 or newer)"
+    try:
+        output = client.containers.run(
+            image, ["-c", f"ls {_LIBS}; command -v java || ls /opt/java/bin/java"],
+            entrypoint="sh", remove=True, network_mode="none", labels={LABEL: "check"},
+        )  # fmt: skip
+    except docker.errors.ContainerError as error:
+        words = _text(error.stderr or b"").strip().splitlines()
+        raise ImageError(f"image {image} cannot be used ({words[-1] if words else error}): name {wanted}") from error
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        raise ImageError(f"image {image} cannot be looked into ({explain(error)}): name {wanted}") from error
+    return versions_of(image, _text(output).split(), wanted)
+
+
+def versions_of(image: str, names: list[str], wanted: str = "another image") -> tuple[str, str | None]:
+    """(Kafka's version, MirrorMaker 2's or None) from the file names in the libs folder. Raises ImageError."""
+    kafka = [match[1] for name in names if (match := _KAFKA_JAR.match(name))]
+    mirror = [match[1] for name in names if (match := _MIRROR_JAR.match(name))]
+    if len(kafka) != 1:
+        found = "no kafka_2.13-*.jar" if not kafka else f"several Kafkas ({', '.join(kafka)})"
+        raise ImageError(f"image {image} has {found} in {_LIBS}: name {wanted}")
+    if int(kafka[0].split(".")[0]) < 4:
+        raise ImageError(f"image {image} has Kafka {kafka[0]}, which logs and formats in another way: name {wanted}")
+    return kafka[0], mirror[0] if len(mirror) == 1 else None
+
+
+def prune_images(client: docker.DockerClient) -> tuple[int, int]:
+    """Remove images of ours that this version does not use, and the layers of build stages.
+
+    Returns (images removed, bytes freed). Images in use stay.
+    """
+    plan = plan_images()
+    removed = 0
+    for image in client.images.list(filters={"label": f"{LABEL}=1"}):
+        for name in image.tags:
+            if name.startswith("shatterproof/") and name not in (plan.base, plan.kafka, plan.toxiproxy):
+                try:
+                    client.images.remove(name)
+                    removed += 1
+                except docker.errors.APIError as error:
+                    if error.status_code not in (404, 409):  # gone meanwhile, or in use
+                        raise ImageError(f"cannot remove image {name}: {explain(error)}") from error
+    freed = client.images.prune(filters={"dangling": True, "label": LABEL})
+    return removed + len(freed.get("ImagesDeleted") or []), int(freed.get("SpaceReclaimed") or 0)
+
+
+def _build_missing(client: docker.DockerClient, plan: Plan, tell: Progress) -> None:
+    wanted = [
+        (recipe(name), tag)
+        for name, tag in (("kafka", plan.kafka), ("toxiproxy", plan.toxiproxy))
+        if not _exists(client, tag)
+    ]
+    if not wanted:  # another process built them while this one waited for the lock
+        return
+    if not _exists(client, plan.base):
+        _get_base(client, plan.base, tell)
+    cancelled = Event()
+    pool = ThreadPoolExecutor(max_workers=len(wanted), thread_name_prefix="image")
+
+    def one(this: Recipe, tag: str) -> None:
+        own = connect()
+        try:
+            image_build.build(own, this, tag, base=plan.base, on_progress=tell, cancelled=cancelled)
+        finally:
+            own.close()
+
+    try:
+        futures = [pool.submit(one, this, tag) for this, tag in wanted]
+        done, running = wait(futures, timeout=_BUILD_LIMIT_S, return_when=FIRST_EXCEPTION)
+        failed = [error for future in done if (error := future.exception())]
+        if failed:
+            raise failed[0]
+        if running:
+            raise ImageError(f"building the images took longer than {_BUILD_LIMIT_S // 60} minutes; it was called off")
+    finally:
+        cancelled.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _get_base(client: docker.DockerClient, tag: str, tell: Progress) -> None:
+    """Our base: the public one (present or pulled) with our label, or else one made here."""
+    base = recipe("base")
+    try:
+        if not _exists(client, PUBLIC_BASE):
+            image_build.pull(client, PUBLIC_BASE, on_progress=tell, shown="base")
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        tell("base", f"{PUBLIC_BASE} cannot be pulled ({_brief(error)}): making it from Debian's packages")
+        image_build.make_base(client, base, tag, on_progress=tell)
+        return
+    image_build.build(client, base, tag, base=PUBLIC_BASE, on_progress=tell)
+
+
+def _ensure_user_image(client: docker.DockerClient, name: str, tell: Progress) -> None:
+    if _exists(client, name):
+        return
+    try:
+        image_build.pull(client, name, on_progress=tell)
+    except docker.errors.NotFound as error:
+        raise ImageError(
+            f"image {name} does not exist: neither this engine nor its registry has it ({_brief(error)}); check the "
+            "name and the tag given to --kafka-image"
+        ) from error
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        words = _brief(error)
+        if re.search(r"denied|unauthori[sz]ed|not found|manifest unknown|invalid reference", words, re.IGNORECASE):
+            mend = "check the name and the tag given to --kafka-image; for a private registry call `docker login` first"
+        else:
+            mend = (
+                "the registry cannot be reached from the engine: bring the image by hand (`docker load`), or leave out "
+                "--kafka-image to use our own"
+            )
+        raise ImageError(f"image {name} is not on this engine and cannot be pulled ({words}); {mend}") from error
+
+
+def _own_kafka_version() -> str:
+    text = (recipe("kafka").folder / "pom.xml").read_text(encoding="utf-8")
+    match = re.search(r"<kafka\.version>([^<]+)</kafka\.version>", text)
+    if match is None:
+        raise ImageError("compose/kafka/pom.xml has no kafka.version: install shatterproof again")
+    return match[1]
+
+
+def _exists(client: docker.DockerClient, name: str) -> bool:
+    try:
+        client.images.get(name)
+    except docker.errors.ImageNotFound:
+        return False
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        raise ImageError(f"the engine cannot say whether it has image {name}: {explain(error)}") from error
+    return True
+
+
+@contextmanager
+def _build_lock(tell: Progress) -> Iterator[None]:
+    """One build of our images at a time on this machine."""
+    with (cache_dir() / "images.lock").open("w") as file:
+        if not _try_lock(file):
+            tell("images", "another process builds the images: waiting for it")
+            wait_until(
+                lambda: _try_lock(file),
+                timeout_s=_BUILD_LIMIT_S,
+                what="another process that is building the images (the lock goes when it ends, however it ends)",
+                interval_s=0.5,
+            )
+        yield
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(explain(error).split())[:300]
+
+
+def _text(output: str | bytes) -> str:
+    return output if isinstance(output, str) else output.decode(errors="replace")
+
+
+def _silent(image: str, line: str) -> None:
+    del image, line
