@@ -320,7 +320,7 @@ FULL = textwrap.dedent(
     from harness.history.recorder import RunRecorder
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     run = Path(sys.argv[1])
-    recorder = RunRecorder(run)
+    recorder = RunRecorder(run, flush_interval_s=60)  # the test decides when it writes
     recorder.invoke("p", F.SEND, cluster="A", records=[OpRecord("send", "t", 0, None, "kept")])
     recorder.flush()
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
