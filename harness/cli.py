@@ -87,7 +87,7 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run one test on real clusters and judge it."""
-    from harness.session import run_one
+    from harness.commands import run_one
     from harness.testspec import parse_spec
 
     values: dict[str, Any] = dict(locals())
@@ -106,7 +106,7 @@ def campaign(
     kafka_image: ImageOption = None,
 ) -> None:
     """Run a matrix of tests and print a summary."""
-    from harness.session import run_campaign
+    from harness.commands import run_campaign
 
     raise typer.Exit(run_campaign(file, out=out, master=master, kafka_image=kafka_image))
 
@@ -121,7 +121,7 @@ def gate(
     kafka_image: ImageOption = None,
 ) -> None:
     """Run a campaign as a release gate: JUnit XML, a Markdown summary, and the exit code."""
-    from harness.session import run_campaign
+    from harness.commands import run_campaign
 
     raise typer.Exit(run_campaign(file, out=out, master=master, kafka_image=kafka_image, junit=junit, summary=summary))
 
@@ -132,11 +132,12 @@ def check(
     contract: Annotated[str | None, typer.Option(help="judge by this contract instead of the run's own")] = None,
     master: MasterOption = "local[*]",
     json: JsonOption = False,
+    out: Annotated[Path | None, typer.Option(help="keep an imported history's tables and report here")] = None,
 ) -> None:
     """Judge a stored history again, or for the first time."""
-    from harness.session import check_path
+    from harness.commands import check_path
 
-    raise typer.Exit(check_path(path, contract=contract, master=master, as_json=json))
+    raise typer.Exit(check_path(path, contract=contract, master=master, as_json=json, out=out))
 
 
 @app.command()
@@ -148,7 +149,7 @@ def replay(
     json: JsonOption = False,
 ) -> None:
     """Run a stored test again: same parameters, same seed, the same fault schedule."""
-    from harness.session import replay_run
+    from harness.commands import replay_run
 
     raise typer.Exit(replay_run(path, out=out, keep=keep, master=master, as_json=json))
 
@@ -178,7 +179,7 @@ def list_command(
 @app.command()
 def images(kafka_image: ImageOption = None) -> None:
     """Build or pull the images that are missing."""
-    from harness.session import make_images
+    from harness.commands import make_images
 
     raise typer.Exit(make_images(kafka_image))
 
@@ -202,7 +203,7 @@ def up(
     kafka_image: ImageOption = None,
 ) -> None:
     """Start a pair of clusters and toxiproxy to work with by hand; it stays until `shatter down`."""
-    from harness.session import start_pair
+    from harness.commands import start_pair
 
     raise typer.Exit(start_pair(name, brokers=brokers, controllers=controllers, kafka_image=kafka_image))
 
@@ -210,7 +211,7 @@ def up(
 @app.command()
 def down(name: Annotated[str, typer.Option(help="name of the pair")] = "pair") -> None:
     """Take down a pair that `shatter up` started."""
-    from harness.session import stop_pair
+    from harness.commands import stop_pair
 
     raise typer.Exit(stop_pair(name))
 
@@ -220,7 +221,7 @@ def clean(
     everything: Annotated[bool, typer.Option("--all", help="also what still has a living owner")] = False,
 ) -> None:
     """Remove containers, networks and volumes that runs left behind."""
-    from harness.session import clean_up
+    from harness.commands import clean_up
 
     raise typer.Exit(clean_up(everything=everything))
 

@@ -27,10 +27,15 @@ class _Open(BaseModel):
 
 
 class TestParameters(_Open):
-    """What was asked for. `topics` and `partitions` are counts, `brokers` is cluster letter → count."""
+    """What was asked for. `topics` and `partitions` are counts, `brokers` is cluster letter → count.
+
+    spec: the test as `harness.testspec.TestSpec` writes it, so that the run can be replayed.
+    """
 
     __test__ = False  # not a pytest class
 
+    name: str | None = None
+    spec: dict[str, Any] = Field(default_factory=dict)
     mirror: str | None = None
     design: str | None = None
     mirror_options: dict[str, Any] = Field(default_factory=dict)

@@ -1,0 +1,308 @@
+"""What the commands do: the parts put together. Every function returns the exit code."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from harness.errors import EXIT_UNKNOWN, EXIT_VALID, ShatterError, UsageError
+from harness.progress import RichDisplay, phase
+from harness.report.html import write_report
+from harness.report.junit import write_junit
+from harness.report.results import Results, load_results
+from harness.report.summary import TestOutcome, campaign_exit_code, markdown, table
+from harness.report.terminal import print_results
+from harness.signals import Interrupts
+from harness.testspec import TestSpec, parse_spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from harness.clusters.images import ImageSet
+    from harness.provision import Plan
+
+
+class Spark:
+    """One Spark session for all checks of a command, made at the first one."""
+
+    def __init__(self, master: str) -> None:
+        self._master = master
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        """The session."""
+        from checkers.session import spark_session
+
+        if self._session is None:
+            self._session = spark_session(master=self._master)
+        return self._session
+
+    def close(self) -> None:
+        """Stop it."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+
+class Bench:
+    """What the tests of one command share: console, images, Spark, signals."""
+
+    def __init__(self, *, out: Path, master: str, keep: bool, console: Console) -> None:
+        self.out, self.keep, self.console = out, keep, console
+        self.spark = Spark(master)
+        self.interrupts = Interrupts(say=lambda text: console.print(text, style="yellow", markup=False))
+        self._images: dict[str | None, ImageSet] = {}
+
+    def images(self, kafka_image: str | None) -> ImageSet:
+        """The images of a run, built or pulled when they are missing."""
+        from harness.clusters.docker_clients import connect
+        from harness.clusters.images import ensure_images
+
+        if kafka_image not in self._images:
+            display = RichDisplay(self.console)
+
+            def progress(image: str, line: str) -> None:
+                display.say(f"{image}: {line}"[:160])
+
+            client = connect()
+            try:
+                with phase(display, "images"):
+                    found = ensure_images(client, kafka_image=kafka_image, on_progress=progress)
+                    display.say(f"Kafka {found.kafka_version}")
+                self._images[kafka_image] = found
+            finally:
+                client.close()
+        return self._images[kafka_image]
+
+    def test(self, plan: Plan) -> TestOutcome:
+        """Run, judge and report one test. An error of the run is an outcome, not an exception."""
+        from harness.runner import run_test
+
+        spec, began = plan.spec, time.monotonic()
+        self.console.rule(f"[bold]{spec.name}[/]  contract {plan.contract}  seed {spec.seed}", align="left")
+        display = RichDisplay(self.console)
+
+        def outcome(verdict: str, why: str, **more: Any) -> TestOutcome:
+            return TestOutcome(
+                name=spec.name,
+                verdict=verdict,
+                why=why,
+                contract=plan.contract,
+                seconds=time.monotonic() - began,
+                **more,
+            )
+
+        try:
+            images = self.images(spec.kafka_image)
+            run = run_test(
+                plan, images=images, out=self.out, display=display, interrupts=self.interrupts, keep=self.keep
+            )
+        except ShatterError as error:
+            return outcome("failed", str(error))
+        if run.status == "interrupted":
+            return outcome(
+                "unknown", f"{run.why}; `shatter check {run.folder}` judges what was recorded", run=run.folder
+            )
+        try:
+            with phase(display, "check"):
+                results = check_run(run.folder, contract=None, spark=self.spark())
+            report = write_report(run.folder)
+        except ShatterError as error:
+            why = f"{run.why}; and then: {error}" if run.why else str(error)
+            return outcome("failed", why, run=run.folder)
+        except KeyboardInterrupt:
+            why = f"the check was interrupted; `shatter check {run.folder}` judges what was recorded"
+            return outcome("unknown", why, run=run.folder)
+        print_results(self.console, results, run=run.folder, report=report)
+        if run.error is not None and results.verdict != "invalid" and not run.timed_out:
+            return outcome("failed", run.why, run=run.folder, report=report, results=results)
+        return outcome(results.verdict, results.why, run=run.folder, report=report, results=results)
+
+
+def check_run(folder: Path, *, contract: str | None, spark: SparkSession) -> Results:
+    """Decode the evidence if that is still to be done, judge, store results.json, and return it."""
+    from checkers.judge import judge
+    from harness.evidence.decode import decode_run, needs_decoding
+
+    if needs_decoding(folder):
+        decode_run(spark, folder)
+    judge(folder, contract, spark)
+    return load_results(folder)
+
+
+def run_one(spec: TestSpec, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
+    """`shatter run`."""
+    from harness.provision import make_plan
+
+    return _run_plan(make_plan(spec), out=out, keep=keep, master=master, as_json=as_json)
+
+
+def _run_plan(plan: Plan, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
+    outcomes = _run_all([plan], out=out, keep=keep, master=master, console=Console(stderr=as_json))
+    outcome = outcomes[0]
+    if as_json and outcome.results is not None:
+        print_json(outcome.results.raw)
+    if outcome.verdict == "failed":
+        raise ShatterError(f"{outcome.why}{_kept(outcome)}")
+    if outcome.results is None:
+        Console(stderr=True).print(f"unknown: {outcome.why}", style="yellow", markup=False, soft_wrap=True)
+        return EXIT_UNKNOWN
+    return outcome.results.exit_code
+
+
+def _kept(outcome: TestOutcome) -> str:
+    if outcome.run is None:
+        return ""
+    return f"; what was recorded is in {outcome.run}, and `shatter check {outcome.run}` judges it"
+
+
+def _run_all(plans: Sequence[Plan], *, out: Path, keep: bool, master: str, console: Console) -> list[TestOutcome]:
+    outcomes: list[TestOutcome] = []
+    with ExitStack() as stack:
+        bench = Bench(out=out, master=master, keep=keep, console=console)
+        stack.callback(bench.spark.close)
+        stack.enter_context(bench.interrupts.installed())
+        for plan in plans:
+            if bench.interrupts.count:
+                outcomes.append(
+                    TestOutcome(name=plan.spec.name, verdict="not run", why="the campaign was interrupted", seconds=0.0)
+                )
+                continue
+            outcomes.append(bench.test(plan))
+    return outcomes
+
+
+def run_campaign(
+    file: str,
+    *,
+    out: Path,
+    master: str,
+    kafka_image: str | None,
+    junit: Path | None = None,
+    summary: Path | None = None,
+) -> int:
+    """`shatter campaign` and `shatter gate`. Every test is checked before the first one starts."""
+    from harness.campaign import load_campaign
+    from harness.provision import make_plan
+
+    campaign = load_campaign(file)
+    specs = campaign.tests
+    if kafka_image is not None:
+        specs = tuple(spec.model_copy(update={"kafka_image": kafka_image}) for spec in specs)
+    plans = [make_plan(spec) for spec in specs]
+    for path in (junit, summary):
+        if path is not None and path.is_dir():
+            raise UsageError(f"{path} is a folder; name a file to write")
+    console = Console()
+    outcomes = _run_all(plans, out=out, keep=False, master=master, console=console)
+    console.print()
+    console.print(table(campaign.name, outcomes))
+    text = markdown(campaign.name, outcomes)
+    if junit is not None:
+        write_junit(junit, campaign.name, outcomes)
+        console.print(f"JUnit XML  {junit}", highlight=False, soft_wrap=True)
+    if summary is not None:
+        summary.parent.mkdir(parents=True, exist_ok=True)
+        summary.write_text(text, encoding="utf-8")
+        console.print(f"summary    {summary}", highlight=False, soft_wrap=True)
+    return campaign_exit_code(outcomes)
+
+
+def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, out: Path | None) -> int:
+    """`shatter check`: a run's folder, or a history, whose imported tables and report stay in `out` if that is given."""
+    from harness.history.imports import as_run_folder
+
+    console = Console(stderr=as_json)
+    spark = Spark(master)
+    try:
+        with as_run_folder(path, keep=out) as folder:
+            display = RichDisplay(console)
+            with phase(display, "check"):
+                results = check_run(folder, contract=contract, spark=spark())
+            lasts = path.is_dir() or out is not None
+            report = write_report(folder) if lasts else None
+            print_results(console, results, run=folder if lasts else path, report=report)
+    finally:
+        spark.close()
+    if as_json:
+        print_json(results.raw)
+    return results.exit_code
+
+
+def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
+    """`shatter replay`: the stored test again, with the stored fault schedule."""
+    from harness.history.runfile import read_meta
+    from harness.provision import make_plan
+
+    meta = read_meta(path)
+    if not meta.test.spec:
+        raise UsageError(f"{path} was not made by `shatter run`: its run.json has no test.spec to replay")
+    plan = make_plan(parse_spec(meta.test.spec, where=f"{path}/run.json"), schedule=meta.schedule)
+    return _run_plan(plan, out=out, keep=keep, master=master, as_json=as_json)
+
+
+def make_images(kafka_image: str | None) -> int:
+    """`shatter images`."""
+    console = Console()
+    bench = Bench(out=Path(), master="", keep=False, console=console)
+    images = bench.images(kafka_image)
+    for name in ("kafka", "mirror", "toxiproxy", "tools"):
+        console.print(f"{name:<10} {getattr(images, name)}", highlight=False)
+    return EXIT_VALID
+
+
+def start_pair(name: str, *, brokers: int, controllers: int, kafka_image: str | None) -> int:
+    """`shatter up`."""
+    from harness.clusters.topology import ClusterSpec, TopologySpec
+    from harness.clusters.up_down import describe, up
+
+    console = Console()
+    bench = Bench(out=Path(), master="", keep=True, console=console)
+    clusters = tuple(ClusterSpec(name=n, brokers=brokers, separate_controllers=controllers) for n in ("A", "B"))
+    spec = TopologySpec(run_id=name, images=bench.images(kafka_image), clusters=clusters, keep=True)
+    with phase(RichDisplay(console), "start"):
+        topology = up(spec)
+    console.print(describe(topology), highlight=False, markup=False, soft_wrap=True)
+    console.print(f"`shatter down --name {name}` takes it down", highlight=False)
+    topology.detach()
+    return EXIT_VALID
+
+
+def stop_pair(name: str) -> int:
+    """`shatter down`."""
+    from harness.clusters.up_down import down
+
+    _print_removed(down(name))
+    return EXIT_VALID
+
+
+def clean_up(*, everything: bool) -> int:
+    """`shatter clean`."""
+    from harness.clusters.cleanup import clean
+    from harness.clusters.docker_clients import DockerClients
+
+    clients = DockerClients()
+    try:
+        _print_removed(clean(clients, force=everything))
+    finally:
+        clients.close()
+    return EXIT_VALID
+
+
+def _print_removed(removed: Sequence[Any]) -> None:
+    console = Console()
+    for thing in removed:
+        console.print(f"removed {thing.kind} {thing.name}", highlight=False, soft_wrap=True)
+    console.print(f"{len(removed)} objects removed" if removed else "nothing was left behind", highlight=False)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """One JSON document on stdout, nothing else."""
+    write: Callable[[str], object] = Console(soft_wrap=True, markup=False, highlight=False, emoji=False).file.write
+    write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

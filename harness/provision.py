@@ -1,0 +1,183 @@
+"""What must be settled before a test touches a cluster: names, options, the fault schedule, the run's folder."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import __version__, contracts
+from harness.clusters.images import ImageSet
+from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.errors import StorageError, UsageError
+from harness.history.runfile import ClusterInfo, RunMeta, TestParameters
+from harness.mirrors import REGISTRY as MIRRORS
+from harness.mirrors import MirrorSettings, MirrorSpec
+from harness.scenarios import REGISTRY as SCENARIOS
+from harness.testspec import TestSpec, check_name
+from nemeses.base import FaultSpec, Shape
+from nemeses.schedule import draw, from_json, to_json
+from workloads import REGISTRY as WORKLOADS
+from workloads.base import TopicSpec, Workload, WorkloadOptions
+
+SOURCE, DESTINATION = "A", "B"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One test, fully checked: everything that a run is made of, drawn and named."""
+
+    spec: TestSpec
+    contract: str
+    mirror: MirrorSpec
+    settings: MirrorSettings
+    workload: Workload
+    options: WorkloadOptions
+    topics: tuple[TopicSpec, ...]
+    schedule: tuple[FaultSpec, ...]
+
+    @property
+    def topic_names(self) -> list[str]:
+        """The workload's topics, by their names on the source."""
+        return [topic.name for topic in self.topics]
+
+
+def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = None) -> Plan:
+    """Check every name and combination, and draw the fault schedule (or take a stored one).
+
+    Raises: UsageError for whatever does not exist or cannot be combined.
+    """
+    check_name("mirror", spec.mirror, MIRRORS)
+    check_name("scenario", spec.scenario, SCENARIOS)
+    check_name("workload", spec.workload, WORKLOADS)
+    mirror, workload = MIRRORS[spec.mirror], WORKLOADS[spec.workload]
+    contract = spec.contract or mirror.contracts[0]
+    base = contracts.load(contract).base
+    if base not in mirror.contracts:
+        raise UsageError(
+            f"mirror {spec.mirror} does not promise contract {contract}; it can be judged by "
+            + ", ".join(mirror.contracts)
+        )
+    settings = MirrorSettings(contract=base, options=dict(spec.mirror_options), mirror_nodes=spec.mirror_nodes)
+    options = _workload_options(spec)
+    topics = tuple(workload.topics(options))
+    names = [topic.name for topic in topics]
+    mirror.check(settings, names)
+    ids = tuple(range(1, spec.brokers + 1))
+    shape = Shape(
+        brokers={SOURCE: ids, DESTINATION: ids},
+        topics=tuple(names),
+        partitions=spec.partitions,
+        separate_controllers=bool(spec.controllers),
+        mirror_nodes=spec.mirror_nodes,
+        replication=spec.replication,
+    )
+    if schedule is None:
+        drawn = draw(spec.nemesis, shape, seed=spec.seed, load_s=spec.time_limit)
+    else:
+        drawn = tuple(from_json(schedule))
+    return Plan(
+        spec=spec,
+        contract=contract,
+        mirror=mirror,
+        settings=settings,
+        workload=workload,
+        options=options,
+        topics=topics,
+        schedule=drawn,
+    )
+
+
+def _workload_options(spec: TestSpec) -> WorkloadOptions:
+    return WorkloadOptions(
+        topics=spec.topics,
+        partitions=spec.partitions,
+        replication=spec.replication,
+        rate=spec.rate,
+        producer=spec.producer,
+        producers=spec.producers,
+        consumers=spec.consumers,
+        max_records=spec.max_records,
+        isolation=spec.isolation,
+        acks=spec.acks,
+        value_bytes=spec.value_bytes,
+        topic_config={"min.insync.replicas": str(spec.min_isr)},
+    )
+
+
+def topology_spec(plan: Plan, images: ImageSet, run_id: str, *, keep: bool) -> TopologySpec:
+    """The two clusters and toxiproxy of a test."""
+    spec = plan.spec
+    return TopologySpec(
+        run_id=run_id,
+        images=images,
+        clusters=tuple(
+            ClusterSpec(name=name, brokers=spec.brokers, separate_controllers=spec.controllers)
+            for name in (SOURCE, DESTINATION)
+        ),
+        keep=keep,
+    )
+
+
+def make_run_folder(out: Path, name: str) -> Path:
+    """A new folder OUT/TIME-NAME-xxxx, where nothing else writes; its name is the run's id.
+
+    Raises: StorageError when it cannot be made.
+    """
+    stamp = datetime.now(UTC).strftime("%m%d-%H%M%S")
+    folder = out / f"{stamp}-{name[:28].rstrip('-.')}-{secrets.token_hex(2)}"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except OSError as error:
+        raise StorageError(
+            f"the run's folder {folder} cannot be made: {error.strerror}; choose another with --out"
+        ) from error
+    return folder
+
+
+def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
+    """run.json as it stands before anything was started."""
+    spec = plan.spec
+    floor = plan.workload.floor(plan.options, time_limit_s=spec.time_limit)
+    return RunMeta(
+        run_id=run_id,
+        shatter_version=__version__,
+        test=TestParameters(
+            name=spec.name,
+            spec=spec.model_dump(mode="json"),
+            mirror=spec.mirror,
+            mirror_options=dict(spec.mirror_options),
+            scenario=spec.scenario,
+            workload=spec.workload,
+            workload_options={
+                "producer": spec.producer,
+                "producers": spec.producers,
+                "consumers": spec.consumers,
+                "max_records": spec.max_records,
+                "isolation": spec.isolation,
+                "acks": spec.acks,
+                "min_insync_replicas": spec.min_isr,
+                "replication": spec.replication,
+            },
+            nemeses=list(spec.nemesis),
+            contract=plan.contract,
+            seed=spec.seed,
+            time_limit_s=spec.time_limit,
+            brokers={SOURCE: spec.brokers, DESTINATION: spec.brokers},
+            topics=spec.topics,
+            partitions=spec.partitions,
+            rate=spec.rate,
+        ),
+        clusters={SOURCE: ClusterInfo(), DESTINATION: ClusterInfo()},
+        schedule=to_json(plan.schedule),
+        floor={
+            "ok_sends": floor.ok_sends,
+            "ok_polls": floor.ok_polls,
+            "polled_records_on_destination": floor.polled_records_on_destination,
+            "faults_bit": max(floor.faults_bit, faults_to_bite),
+        },
+    )
