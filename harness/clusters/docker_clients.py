@@ -11,25 +11,15 @@ import threading
 from typing import Any
 
 import docker
-import docker.errors
-import requests
 
-from harness.errors import EngineError
+from harness.clusters import engine
 
 TIMEOUT_S = 60
 
 
 def connect(*, timeout_s: float = TIMEOUT_S) -> docker.DockerClient:
     """A client of the engine that the environment names. Raises EngineError when it does not answer."""
-    try:
-        client = docker.from_env(timeout=int(timeout_s))
-        client.ping()
-    except (docker.errors.DockerException, requests.RequestException) as error:
-        raise EngineError(
-            f"the Docker engine does not answer ({error}): start it, or point DOCKER_HOST at a running one; "
-            "`shatter doctor` says what is missing"
-        ) from error
-    return client
+    return engine.connect(answer_s=timeout_s)
 
 
 def explain(error: Exception) -> str:

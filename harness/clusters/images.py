@@ -6,14 +6,10 @@ recipe makes a new name. A user's own Kafka image is pulled when it is absent an
 
 from __future__ import annotations
 
-import fcntl
 import re
-from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import TextIO
 
 import docker
 import docker.errors
@@ -24,7 +20,7 @@ from harness.clusters.docker_clients import connect, explain
 from harness.clusters.image_build import LABEL, PUBLIC_BASE, Progress
 from harness.clusters.image_files import ENTRY_DIR, ENTRY_POINT, Recipe, cache_dir, entry_archive, recipe
 from harness.errors import ImageError
-from harness.wait import wait_until
+from harness.locks import file_lock
 
 __all__ = [
     "ENTRY_DIR",
@@ -90,14 +86,20 @@ def ensure_images(
 ) -> ImageSet:
     """Build, make or pull whatever is missing, and return the images of a run.
 
-    Two calls at once on one machine do not build twice: the second waits for the first.
+    `on_progress` gets the image and one line per step, e.g. ("kafka", "step 8/18 RUN mvn ..."). Two calls at once on
+    one machine do not build twice: the second waits for the first.
 
     Raises: ImageError (an image does not exist, cannot be pulled or built, or lacks the layout).
     """
     tell = on_progress or _silent
     plan = plan_images()
     if missing_images(client, plan):
-        with _build_lock(tell):
+        with file_lock(
+            cache_dir() / "images.lock",
+            what="another process that builds the images",
+            timeout_s=_BUILD_LIMIT_S,
+            waiting=lambda: tell("images", "another process builds them: waiting for it"),
+        ):
             _build_missing(client, plan, tell)
     own_version = _own_kafka_version()
     if kafka_image is None:
@@ -242,29 +244,6 @@ def _exists(client: docker.DockerClient, name: str) -> bool:
         return False
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise ImageError(f"the engine cannot say whether it has image {name}: {explain(error)}") from error
-    return True
-
-
-@contextmanager
-def _build_lock(tell: Progress) -> Iterator[None]:
-    """One build of our images at a time on this machine."""
-    with (cache_dir() / "images.lock").open("w") as file:
-        if not _try_lock(file):
-            tell("images", "another process builds the images: waiting for it")
-            wait_until(
-                lambda: _try_lock(file),
-                timeout_s=_BUILD_LIMIT_S,
-                what="another process that is building the images (the lock goes when it ends, however it ends)",
-                interval_s=0.5,
-            )
-        yield
-
-
-def _try_lock(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True
 
 
