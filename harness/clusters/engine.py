@@ -1,19 +1,13 @@
 """The container engine: reaching it, and on a Debian or Ubuntu machine installing and starting it.
 
-An engine that answers is never touched. One that is started here gets an address pool of its own that overlaps no
-route of the host, and an "unreachable" route over the whole pool: traffic to a network that is gone must fail at
-once instead of leaving by the default route.
+An engine that answers is never touched.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from ipaddress import IPv4Network
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +16,6 @@ import docker.errors
 import requests
 
 from harness.clusters.image_files import cache_dir
-from harness.clusters.subnets import host_routes
 from harness.errors import EngineError
 from harness.locks import file_lock
 from harness.system import apt_install, cannot_install, is_root, system_name
@@ -30,13 +23,7 @@ from harness.wait import wait_until
 
 CONNECT_S = 10.0
 ANSWER_S = 60.0
-START_S = 60.0
-SOCKET = "/var/run/docker.sock"
-POOLS = tuple(
-    IPv4Network(pool) for pool in ("172.30.0.0/16", "172.29.0.0/16", "172.28.0.0/16", "10.213.0.0/16", "10.214.0.0/16")
-)
 PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2"}  # command → Debian package
-_DAEMON_JSON = "/etc/docker/daemon.json"
 _SYSTEMD = Path("/run/systemd/system")
 
 Say = Callable[[str], None]
@@ -84,66 +71,6 @@ def unreachable(error: Exception, *, timeout_s: float = CONNECT_S) -> str:
     return f"{why}: start it, or point DOCKER_HOST at a running one; `shatter doctor --fix` starts it where it can"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Daemon:
-    """How a `dockerd` of ours is started. Every None means: as the engine does by itself.
-
-    socket: path of its socket. folder: where its data, state and pid file go; given together with socket, it lives
-    beside another engine.
-    """
-
-    socket: str = SOCKET
-    folder: Path | None = None
-    log: Path = field(default_factory=lambda: cache_dir() / "dockerd.log")
-    daemon_json: str = _DAEMON_JSON
-    more: tuple[str, ...] = ()
-
-    def command(self, pool: IPv4Network | None) -> list[str]:
-        """The command line. pool: addresses for networks; None where the configuration file names its own."""
-        command = ["dockerd"]
-        if self.folder is not None:
-            command += [f"--data-root={self.folder / 'data'}", f"--exec-root={self.folder / 'exec'}"]
-            command += [f"--pidfile={self.folder / 'dockerd.pid'}", f"--host=unix://{self.socket}"]
-            command += [f"--config-file={self.daemon_json}"]
-        if pool is not None:
-            command += [f"--bip={bridge_address(pool)}", f"--default-address-pool=base={pool},size=24"]
-        return [*command, *self.more]
-
-
-def configured_keys(path: str) -> frozenset[str]:
-    """Keys of the engine's configuration file. It refuses to start with the same key on its command line.
-
-    Raises: EngineError when the file is not JSON: the engine would not start with it either.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError:
-        return frozenset()
-    try:
-        found = json.loads(text or "{}")
-    except ValueError as error:
-        raise EngineError(f"{path} is not JSON ({error}): mend it or move it away, the engine needs it") from error
-    return frozenset(found) if isinstance(found, dict) else frozenset()
-
-
-def bridge_address(pool: IPv4Network) -> str:
-    """Address of the default bridge: the first host of the pool's last /24, out of the way of our networks."""
-    last = list(pool.subnets(new_prefix=24))[-1]
-    return f"{last.network_address + 1}/24"
-
-
-def choose_pool(routes: Iterable[IPv4Network], pools: Sequence[IPv4Network] = POOLS) -> IPv4Network:
-    """The first pool that overlaps no route. Raises EngineError when every one does."""
-    taken = list(routes)
-    for pool in pools:
-        if not any(pool.overlaps(route) for route in taken):
-            return pool
-    raise EngineError(
-        f"every address pool of ours ({', '.join(map(str, pools))}) overlaps a route of this host: start the engine "
-        'by hand with "default-address-pools" in /etc/docker/daemon.json'
-    )
-
-
 def install_and_start(*, say: Say, daemon: Daemon | None = None) -> str:
     """Make a Docker engine answer: leave a running one alone, else install what is missing and start it.
 
@@ -153,9 +80,12 @@ def install_and_start(*, say: Say, daemon: Daemon | None = None) -> str:
     """
     daemon = daemon or Daemon()
     with file_lock(cache_dir() / "engine.lock", what="another process that starts the engine", timeout_s=1200):
-        if daemon.folder is None:
-            if answer := _answers():
-                return answer
+        if daemon.folder is not None:
+            if ping(f"unix://{daemon.socket}"):
+                return f"a Docker engine answers at {daemon.socket}"
+        elif answer := _answers():
+            return answer
+        else:
             _must_be_ours()
         missing = [package for command, package in PACKAGES.items() if shutil.which(command) is None]
         if missing:
@@ -169,44 +99,6 @@ def install_and_start(*, say: Say, daemon: Daemon | None = None) -> str:
         if daemon.folder is None and _start_service(say):
             return f"the Docker engine was started by the service manager: {_answers()}"
         return start_daemon(daemon, say=say)
-
-
-def start_daemon(daemon: Daemon, *, say: Say) -> str:
-    """Start `dockerd` as a process of its own that outlives this one, and wait until it answers.
-
-    Raises: EngineError with the daemon's last words.
-    """
-    given = configured_keys(daemon.daemon_json)
-    pool = None
-    if not given & {"bip", "default-address-pools"} and not any(f.startswith("--bridge") for f in daemon.more):
-        pool = choose_pool(host_routes())
-        _run(["ip", "route", "replace", "unreachable", str(pool), "metric", "9999"])
-    command = daemon.command(pool)
-    say(f"starting the Docker engine ({' '.join(command)})")
-    daemon.log.parent.mkdir(parents=True, exist_ok=True)
-    with daemon.log.open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-
-    def answers() -> bool:
-        if process.poll() is not None:
-            raise EngineError(
-                f"the Docker engine ended at once with code {process.returncode}: {_last_line(daemon.log)}; "
-                f"its log is {daemon.log}"
-            )
-        return _ping(f"unix://{daemon.socket}")
-
-    try:
-        wait_until(
-            answers,
-            timeout_s=START_S,
-            what="the Docker engine to answer after its start",
-            instead=lambda: f"it said: {_last_line(daemon.log)} (log: {daemon.log})",
-        )
-    except BaseException:
-        process.terminate()
-        raise
-    addresses = f"addresses from {pool}" if pool else "addresses as configured"
-    return f"the Docker engine was started (process {process.pid}, {addresses}, log {daemon.log})"
 
 
 def by_hand(why: str) -> str:
@@ -223,7 +115,7 @@ def by_hand(why: str) -> str:
 
 def _answers() -> str:
     """One sentence about the engine that answers; empty when none does."""
-    if not _ping(engine_address()):
+    if not ping(engine_address()):
         return ""
     client = connect()
     try:
@@ -231,17 +123,6 @@ def _answers() -> str:
     finally:
         client.close()
     return f"the Docker engine {version['Version']} answers at {engine_address()}"
-
-
-def _ping(address: str) -> bool:
-    try:
-        client = docker.DockerClient(base_url=address, timeout=5)
-        try:
-            return bool(client.ping())
-        finally:
-            client.close()
-    except (docker.errors.DockerException, requests.RequestException, OSError, ValueError):
-        return False
 
 
 def _must_be_ours() -> None:
@@ -265,21 +146,13 @@ def _start_service(say: Say) -> bool:
     if not _SYSTEMD.is_dir() or shutil.which("systemctl") is None:
         return False
     say("starting the Docker engine (systemctl start docker)")
-    if not _run(["systemctl", "start", "docker"], timeout_s=90):
+    if not run_quietly(["systemctl", "start", "docker"], timeout_s=90):
         return False
     try:
-        wait_until(lambda: _ping(engine_address()), timeout_s=START_S, what="the Docker engine to answer")
+        wait_until(lambda: ping(engine_address()), timeout_s=START_S, what="the Docker engine to answer")
     except Exception as error:
         raise EngineError(f"systemd started the Docker engine but it does not answer: {error}") from error
     return True
-
-
-def _run(command: Sequence[str], *, timeout_s: float = 30) -> bool:
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
 
 
 def _chain(error: BaseException) -> Iterable[BaseException]:
@@ -292,9 +165,3 @@ def _chain(error: BaseException) -> Iterable[BaseException]:
             seen.append(item)
             waiting += [item.__cause__, item.__context__, *item.args, getattr(item, "reason", None)]
     return seen
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if "level=fatal" in line or "failed to start" in line or "level=error" in line]
-    return (told or lines or ["it printed nothing"])[-1][:300]

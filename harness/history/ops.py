@@ -36,7 +36,11 @@ class F(StrEnum):
     CRASH = "crash"  # the client is thrown away and replaced
     MIRROR_START = "mirror_start"
     MIRROR_STOP = "mirror_stop"
+    MIRROR_PAUSE = "mirror_pause"
+    MIRROR_RESUME = "mirror_resume"
+    MIRROR_FAILBACK = "mirror_failback"
     MIRROR_STATE = "mirror_state"
+    FAILOVER = "failover"
     CREATE_TOPIC = "create_topic"
     DELETE_TOPIC = "delete_topic"
     RETENTION = "retention"  # records below an offset were expired or deleted

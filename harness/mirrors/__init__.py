@@ -1,1 +1,41 @@
-"""Mirroring implementations under test, and their registry."""
+"""Mirroring implementations under test, and their registry: name → what it promises and how it is made.
+
+To add one: a driver that implements harness.mirrors.base.Mirror, and an entry here. Drivers are imported when they
+are made, since they need the clusters' shapes, which need this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from harness.mirrors import mm2_config
+from harness.mirrors.site import MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
+
+if TYPE_CHECKING:
+    from harness.mirrors.base import Mirror
+
+__all__ = ["REGISTRY", "MirrorContext", "MirrorSettings", "MirrorSite", "MirrorSpec"]
+
+
+def _check_mm2(settings: MirrorSettings, topics: Sequence[str]) -> None:
+    options = mm2_config.parse_options(settings.contract, settings.options)
+    mm2_config.check_topics(topics, options, source="A", destination="B")
+
+
+def _make_mm2(context: MirrorContext) -> Mirror:
+    from harness.mirrors.mm2 import Mm2Mirror
+
+    return Mm2Mirror(context)
+
+
+REGISTRY: Final[Mapping[str, MirrorSpec]] = {
+    "mm2": MirrorSpec(
+        name="mm2",
+        description="Kafka's MirrorMaker 2 in dedicated mode, in containers of its own",
+        contracts=("mm2-exactly-once", "mm2-read-committed", "mm2-at-least-once"),
+        options=mm2_config.option_docs(),
+        check=_check_mm2,
+        make=_make_mm2,
+    ),
+}

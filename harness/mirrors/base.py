@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from harness.clusters.base import Node
+    from harness.history.recording import Recorder
 
 
 class Capability(StrEnum):
@@ -108,4 +109,26 @@ class Mirror(Protocol):
 
     def nodes(self) -> Sequence[Node]:
         """Its containers, so that nemeses can pause and kill them."""
+        ...
+
+    def await_carrying(
+        self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float
+    ) -> Mapping[tuple[str, int], float]:
+        """Write a probe record to every partition on the source and wait until each is read on the destination.
+
+        The probes' values begin with `probe:`, and their sends are recorded like a workload's. Returns seconds
+        per (topic, partition). Raises: WaitTimeoutError naming the partitions that carried nothing.
+        """
+        ...
+
+    def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
+        """Wait until the mirror has carried everything the source holds at the time of the call.
+
+        Returns records still missing per (topic on the source, partition): 0 everywhere when it caught up, None
+        where it could not be told. Never raises for being late: the caller judges.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop the driver's own clients; the containers belong to the topology."""
         ...
