@@ -1,0 +1,158 @@
+"""What the importers share: buffers of rows by table, stored in large complete files, and the run.json at the end.
+
+A folder becomes a run only when everything was read: on an error nothing that was begun is left behind.
+"""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from harness.errors import HistoryError
+from harness.history.ops import OpRecord
+from harness.history.runfile import RUN_FILE, ClusterInfo, RunFile, RunMeta
+from harness.history.writer import PartWriter
+
+_ROWS_PER_FILE: Final = 200_000
+_NO_SIGNATURE: Final = object()
+
+
+class RunBuilder:
+    """Collects the rows of an imported history. Use it as a context manager; call `finish` at the end.
+
+    Raises HistoryError when `run_dir` already holds a run or tables, StorageError when it cannot be written.
+    """
+
+    def __init__(self, run_dir: Path | str, *, source: str) -> None:
+        self.run_dir = Path(run_dir)
+        self._source = source
+        self._buffers: dict[str, list[tuple[Any, ...]]] = {"ops": [], "op_records": []}
+        self._writers: dict[str, PartWriter] = {}
+        self._ops = self._buffers["ops"]
+        self._records = self._buffers["op_records"]
+        self._open: dict[tuple[str, str], tuple[int, Hashable]] = {}
+        self._done: dict[tuple[str, str], tuple[int, Hashable]] = {}
+        self.brokers: dict[str, set[int]] = {}
+        self._finished = False
+        if (self.run_dir / RUN_FILE).exists() or any(self.run_dir.glob("*/*.parquet")):
+            raise HistoryError(f"{self.run_dir} already holds a run; choose another folder, or delete it")
+
+    def __enter__(self) -> RunBuilder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._finished:
+            for writer in self._writers.values():
+                shutil.rmtree(writer.folder, ignore_errors=True)
+
+    def saw(self, cluster: str | None, broker: int | None = None) -> None:
+        """Note that the history mentions a cluster, and a broker of it."""
+        if cluster is not None:
+            brokers = self.brokers.setdefault(cluster, set())
+            if broker is not None and broker >= 0:
+                brokers.add(broker)
+
+    def invoke_index(
+        self, index: int, process: str, type_: str, f: str, signature: Hashable = _NO_SIGNATURE
+    ) -> int | None:
+        """What belongs into ops.invoke_index of this event (None on an invoke).
+
+        A completion belongs to the last invoke of its process and f that has none yet. A second completion of
+        the same records belongs to the same invoke. A completion that nobody invoked belongs to itself.
+        """
+        key = (process, f)
+        if type_ == "invoke":
+            self._open[key] = (index, signature)
+            self._done.pop(key, None)
+            return None
+        begun = self._open.pop(key, None)
+        if begun is not None:
+            self._done[key] = begun
+            return begun[0]
+        earlier = self._done.get(key)
+        if earlier is not None and signature is not _NO_SIGNATURE and earlier[1] == signature:
+            return earlier[0]
+        return index
+
+    def op(
+        self,
+        index: int,
+        time_ns: int,
+        process: str,
+        type_: str,
+        f: str,
+        invoke_index: int | None,
+        records: Sequence[OpRecord] = (),
+        *,
+        phase: str | None = None,
+        cluster: str | None = None,
+        client: str | None = None,
+        txn: str | None = None,
+        group: str | None = None,
+        isolation: str | None = None,
+        reset: str | None = None,
+        error: str | None = None,
+        error_text: str | None = None,
+        replica: int | None = None,
+        retry: bool | None = None,
+    ) -> None:
+        """One event of an operation, with its records."""
+        row = (index, time_ns, process, type_, f, invoke_index, phase, cluster, client, txn)
+        self._ops.append((*row, group, isolation, reset, error, error_text, replica, retry))
+        position = 0
+        for record in records:
+            self._records.append((index, position) + record)  # noqa: RUF005 (twice as fast as unpacking)
+            position += 1  # noqa: SIM113 (so is counting by hand)
+        if len(self._ops) >= _ROWS_PER_FILE or len(self._records) >= _ROWS_PER_FILE:
+            self._write("op_records")
+            self._write("ops")
+
+    def row(self, table: str, *values: Any) -> None:
+        """One row of another table: values in the order of its columns."""
+        rows = self._buffers.setdefault(table, [])
+        rows.append(values)
+        if len(rows) >= _ROWS_PER_FILE:
+            self._write(table)
+
+    def finish(self, **meta: Any) -> Path:
+        """Store what is pending and write run.json; `meta` are further keys of it. Returns the run folder."""
+        for table in list(self._buffers):
+            self._write(table)
+        clusters = {
+            name: ClusterInfo(brokers=sorted(brokers)) for name, brokers in sorted(self.brokers.items()) if name
+        }
+        run_id = meta.pop("run_id", None) or self.run_dir.resolve().name
+        RunFile.create(
+            self.run_dir, RunMeta(run_id=run_id, source=self._source, status="finished", clusters=clusters, **meta)
+        )
+        self._finished = True
+        return self.run_dir
+
+    def _write(self, table: str) -> None:
+        rows = self._buffers[table]
+        if not rows:
+            return
+        writer = self._writers.get(table)
+        if writer is None:
+            writer = self._writers[table] = PartWriter(self.run_dir, table)
+        writer.write_rows(rows)
+        rows.clear()
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Importers make millions of rows and no reference cycles: the cycle collector would only scan them in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

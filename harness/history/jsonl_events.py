@@ -1,0 +1,303 @@
+"""What each event of a JSONL history becomes in the stored tables (docs/history-format.md shows this table).
+
+Evidence is taken from events of type ok and info; an invoke or a fail of the same f leaves no evidence. Events of
+clients and administrators also become rows of `ops`; what an administrator acted on is an op_record of action
+`target`. Events of process `nemesis` go to `faults` (harness.history.jsonl_faults), and beside it to the tables
+below when their f is one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from harness.history.importing import RunBuilder
+from harness.history.jsonl_evidence import EvidenceMapper
+from harness.history.jsonl_faults import FaultMapper
+from harness.history.jsonl_fields import (
+    INT16,
+    INT32,
+    INT64,
+    BadLineError,
+    Line,
+    flag,
+    need_text,
+    rows,
+    scalar,
+    show,
+    text,
+    whole,
+    wrong,
+)
+from harness.history.jsonl_mirrors import MirrorMapper
+from harness.history.ops import OpRecord
+
+Handler = Callable[[Line, int, str, str, str, int], None]
+
+
+@dataclass(frozen=True)
+class EventForm:
+    """Fields of an f beside index, process, type, f and time, and what it becomes. For docs/history-format.md."""
+
+    fs: str
+    fields: str
+    becomes: str
+
+
+EVENTS: Final[tuple[EventForm, ...]] = (
+    EventForm(
+        "send",
+        "cluster, topic, partition, value, offset, key, txn, pid, epoch, seq, leader_epoch, retry, error",
+        "ops; op_records `send`",
+    ),
+    EventForm(
+        "poll",
+        "cluster, topic, partition, value = [[offset, value], …], isolation, group, position, reset, replica, error",
+        "ops; op_records `poll`, and one `position` (offset = position) when position is given or nothing was read",
+    ),
+    EventForm("txn_begin, txn_commit, txn_abort", "cluster, txn, error", "ops"),
+    EventForm(
+        "commit_offset, fetch_offset",
+        "cluster, group, topic, partition, offset, processed, offset_epoch, error",
+        "ops; op_records `commit`, `fetch` (leader_epoch = offset_epoch)",
+    ),
+    EventForm(
+        "assign, subscribe, crash",
+        "cluster, topic, partition, offset, group, error",
+        "ops; op_records `assign` when topic is given",
+    ),
+    EventForm(
+        "log_dump",
+        "cluster, topic, partition, replica, log_start, leo, hw, lso, leader, leader_epoch, isr, mirror_of, value ="
+        " [{offset, value, key, pid, pepoch, lepoch, seq, ctl, txn, timestamp, crc, crc_ok}, …]",
+        "records; batches (one per record); log_ends. look counts the dumps of that replica from 0; replica null:"
+        " broker -1; leo absent: last offset + 1; ctl MIRROR_PID_RESET: control_type PID_RESET",
+    ),
+    EventForm("epochs", "cluster, topic, partition, leader_epoch, leader, isr", "log_ends (broker, log_end null)"),
+    EventForm(
+        "sync_group_offset, checkpoint",
+        "cluster, group, topic, partition, offset, source_offset, kind, state, members",
+        "group_offsets, event `sync`, `checkpoint`",
+    ),
+    EventForm(
+        "mirror_start, mirror_stop, mirror_pause, mirror_resume, mirror_failback, failover",
+        "cluster (or to), topic, partition, mirror, source, state, source_offset, destination_offset, lag, error",
+        "ops; mirror_states in state PREPARING, STOPPED, PAUSED, MIRRORING, PREPARING, STOPPED (or the state given),"
+        " event `start`, `stop`, …; one row per partition that the history mentions when topic or partition is absent",
+    ),
+    EventForm(
+        "mirror_state",
+        "cluster, topic, partition, mirror, source, state, source_offset, destination_offset, lag, error",
+        "ops; mirror_states, event `look`",
+    ),
+    EventForm(
+        "acl_create, acl_delete",
+        "cluster, acl, error",
+        "ops; op_records `target` (value = acl); on ok: acls, actor = process",
+    ),
+    EventForm(
+        "acl_list", "cluster, value = [acl, …]", "acls, event `look`; an empty list is one row with binding null"
+    ),
+    EventForm(
+        "create_topic, delete_topic",
+        "cluster, topic, partition, config = {name: value}, error",
+        "ops; op_records `target`; configs, event `create`, `delete`",
+    ),
+    EventForm(
+        "retention",
+        "cluster, topic, partition, log_start",
+        "ops; op_records `target` (offset = log_start); configs, event `retention`; log_ends (log_start alone)",
+    ),
+    EventForm(
+        "any f of process nemesis…",
+        "node, to, frm, topic, rpc, txn, cluster, …",
+        "faults (all fields in params); an f of this table also becomes what stands there; stop_mm2, stop_mirror,"
+        " kill_mm2, kill_mirror and start_mm2, start_mirror also mirror_states PAUSED and MIRRORING",
+    ),
+)
+
+_CLIENT: Final = ("txn_begin", "txn_commit", "txn_abort")
+_STEPS_OF_MIRRORS: Final = {
+    "stop_mm2": "pause",
+    "start_mm2": "resume",
+    "stop_mirror": "pause",
+    "start_mirror": "resume",
+    "kill_mm2": "pause",
+    "kill_mirror": "pause",
+}
+
+
+class EventMapper:
+    """Turns the lines of one history into rows."""
+
+    def __init__(self, builder: RunBuilder) -> None:
+        self._builder = builder
+        self._faults = FaultMapper(builder)
+        self._places: dict[str, set[tuple[str, int]]] = {}  # cluster → partitions the history mentions
+        self._mirrors = MirrorMapper(builder, self._places)
+        evidence = EvidenceMapper(builder, self._places)
+        self._handlers: dict[str, Handler] = {
+            "send": self._send,
+            "poll": self._poll,
+            **dict.fromkeys(_CLIENT, self._step),
+            **dict.fromkeys(("commit_offset", "fetch_offset", "assign", "subscribe", "crash"), self._offset),
+            **evidence.handlers,
+            **self._mirrors.handlers,
+        }
+
+    def event(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
+        """One line. Raises BadLineError."""
+        if process.startswith("nemesis"):
+            self._faults.event(line, process, type_, f, time_ns)
+            if f in _STEPS_OF_MIRRORS and type_ != "fail":
+                self._mirrors.nemesis(line, time_ns, _STEPS_OF_MIRRORS[f])
+            if f not in self._handlers:
+                return
+        handler = self._handlers.get(f)
+        if handler is None:
+            known = ", ".join(sorted(self._handlers))
+            raise BadLineError(f'expected a known f, found "{f}"; known are {known}, and any f of process nemesis')
+        handler(line, index, process, type_, f, time_ns)
+
+    def finish(self) -> None:
+        """After the last line: what could only be written when all partitions are known."""
+        self._mirrors.finish()
+
+    def notes(self) -> list[str]:
+        """Sentences for run.json."""
+        return []
+
+    def _send(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
+        topic = need_text(line, "topic")
+        partition = whole(line, "partition", INT32)
+        cluster = text(line, "cluster")
+        value = line.get("value")
+        value = scalar(value, 'field "value" of f "send"')
+        key = line.get("key")
+        record = OpRecord(
+            "send",
+            topic,
+            partition,
+            whole(line, "offset"),
+            value,
+            None if key is None else scalar(key, 'field "key" of f "send"'),
+            whole(line, "leader_epoch", INT32),
+            whole(line, "pid"),
+            whole(line, "epoch", INT16),
+            whole(line, "seq", INT32),
+        )
+        self._mention(cluster, topic, partition)
+        error, words = self._error(line)
+        self._builder.op(
+            index,
+            time_ns,
+            process,
+            type_,
+            f,
+            self._builder.invoke_index(index, process, type_, f, (topic, partition, value)),
+            (record,),
+            cluster=cluster,
+            client=text(line, "client"),
+            txn=text(line, "txn"),
+            error=error,
+            error_text=words,
+            retry=flag(line, "retry"),
+        )
+
+    def _poll(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
+        read = rows(line, "value")
+        topic = need_text(line, "topic") if read else text(line, "topic")
+        partition = whole(line, "partition", INT32)
+        if read and partition is None:
+            raise BadLineError('expected f "poll" to have a field "partition" (an integer), found none')
+        cluster = text(line, "cluster")
+        records: list[OpRecord] = []
+        for pair in read:
+            if type(pair) is not list or len(pair) != 2:
+                raise wrong(line, "value", f"a list of [offset, value] pairs (this one holds {show(pair)})")
+            offset, value = pair
+            if offset is not None and (type(offset) is not int or not -INT64 <= offset < INT64):
+                raise BadLineError(f"expected the offset of a polled record to be an integer, found {show(offset)}")
+            if type(value) is not str or not value.isascii():
+                value = scalar(value, "the value of a polled record")
+            records.append(OpRecord("poll", topic, partition, offset, value))  # type: ignore[arg-type]
+        position = whole(line, "position")
+        if topic is not None and type_ != "invoke" and (position is not None or not read):
+            records.append(OpRecord("position", topic, partition, position))
+        self._mention(cluster, topic, partition)
+        error, words = self._error(line)
+        self._builder.op(
+            index,
+            time_ns,
+            process,
+            type_,
+            f,
+            self._builder.invoke_index(index, process, type_, f),
+            records,
+            cluster=cluster,
+            client=text(line, "client"),
+            txn=text(line, "txn"),
+            group=text(line, "group"),
+            isolation=text(line, "isolation"),
+            reset=text(line, "reset"),
+            error=error,
+            error_text=words,
+            replica=whole(line, "replica", INT32),
+        )
+
+    def _step(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
+        cluster = text(line, "cluster")
+        txn = need_text(line, "txn")
+        self._mention(cluster, None, None)
+        error, words = self._error(line)
+        done = self._builder.invoke_index(index, process, type_, f, txn)
+        self._builder.op(
+            *(index, time_ns, process, type_, f, done), cluster=cluster, txn=txn, error=error, error_text=words
+        )
+
+    def _offset(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
+        offsets = f in ("commit_offset", "fetch_offset")
+        topic = need_text(line, "topic") if offsets else text(line, "topic")
+        partition = whole(line, "partition", INT32)
+        action = {"commit_offset": "commit", "fetch_offset": "fetch"}.get(f, "assign")
+        epoch = whole(line, "offset_epoch", INT32)
+        records = (
+            [
+                OpRecord(
+                    *(action, topic, partition, whole(line, "offset")),
+                    leader_epoch=epoch,
+                    processed=whole(line, "processed"),
+                )
+            ]
+            if topic is not None
+            else []
+        )
+        cluster = text(line, "cluster")
+        self._mention(cluster, topic, partition)
+        error, words = self._error(line)
+        group = need_text(line, "group") if offsets else text(line, "group")
+        done = self._builder.invoke_index(index, process, type_, f, (group, topic, partition, line.get("offset")))
+        self._builder.op(
+            *(index, time_ns, process, type_, f, done, records),
+            cluster=cluster,
+            client=text(line, "client"),
+            txn=text(line, "txn"),
+            group=group,
+            reset=text(line, "reset"),
+            error=error,
+            error_text=words,
+        )
+
+    def _mention(self, cluster: str | None, topic: str | None, partition: int | None) -> None:
+        self._builder.saw(cluster)
+        if topic is not None and partition is not None:
+            self._places.setdefault(cluster or "A", set()).add((topic, partition))
+
+    def _error(self, line: Line) -> tuple[str | None, str | None]:
+        error = line.get("error")
+        if error is None:
+            return None, text(line, "error_text")
+        if type(error) is str:
+            return error, text(line, "error_text")
+        return scalar(error, 'field "error"'), text(line, "error_text")
