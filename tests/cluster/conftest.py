@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import docker
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.clusters.base import NodeState
 from harness.clusters.cleanup import labelled_objects
@@ -70,9 +72,7 @@ def session_pair(
     images: ImageSet, clients: DockerClients, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningTopology]:
     """Clusters A and B, three combined brokers each. Use `pair`, which leaves it as it found it."""
-    spec = TopologySpec(
-        run_id=_new_run_id(), images=images, clusters=(ClusterSpec(name="A"), ClusterSpec(name="B"))
-    )
+    spec = TopologySpec(run_id=_new_run_id(), images=images, clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")))
     with start_topology(spec, logs_dir=tmp_path_factory.mktemp("pair-logs")) as topology:
         yield topology
     assert labelled_objects(clients, run=spec.run_id) == []
@@ -99,3 +99,43 @@ def pair(session_pair: RunningTopology) -> Iterator[RunningTopology]:
         if disturbed:
             cluster.await_ready(timeout_s=60)
         cluster.await_full_isr(timeout_s=60)
+
+
+@pytest.fixture
+def produce() -> Callable[..., None]:
+    """produce(bootstrap, topic, values, *, partition=0)"""
+    return _produce
+
+
+@pytest.fixture
+def read() -> Callable[..., list[bytes]]:
+    """read(bootstrap, topic, count, *, partition=0, timeout_s=20) -> values"""
+    return _read
+
+
+def _produce(bootstrap: str, topic: str, values: Sequence[bytes], *, partition: int = 0) -> None:
+    """Write with acks=all and wait until each is acknowledged."""
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 20000})
+    for value in values:
+        producer.produce(
+            topic, value, partition=partition, on_delivery=lambda error, _: failed.append(error) if error else None
+        )
+    assert producer.flush(30) == 0
+    assert failed == []
+
+
+def _read(bootstrap: str, topic: str, count: int, *, partition: int = 0, timeout_s: float = 20) -> list[bytes]:
+    """Read this many records from the start of a partition, or as many as come in time."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    found: list[bytes] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        deadline = time.monotonic() + timeout_s
+        while len(found) < count and time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                found.append(message.value())
+    finally:
+        consumer.close()
+    return found
