@@ -45,6 +45,12 @@ def is_root() -> bool:
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
+def find_command(name: str) -> str | None:
+    """Path of a command; also looks where root's PATH may lack them (`su` without a login)."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+    return shutil.which(name, path=path)
+
+
 def cannot_install() -> str:
     """Why packages cannot be installed by this process; empty when they can."""
     if platform.system() != "Linux":

@@ -6,8 +6,7 @@ An engine that answers is never touched.
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,18 +14,17 @@ import docker
 import docker.errors
 import requests
 
+from harness.clusters.dockerd import SOCKET, START_S, Daemon, Say, ping, run_quietly, start_daemon
 from harness.clusters.image_files import cache_dir
 from harness.errors import EngineError
 from harness.locks import file_lock
-from harness.system import apt_install, cannot_install, is_root, system_name
+from harness.system import apt_install, cannot_install, find_command, is_root, system_name
 from harness.wait import wait_until
 
 CONNECT_S = 10.0
 ANSWER_S = 60.0
 PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2"}  # command → Debian package
 _SYSTEMD = Path("/run/systemd/system")
-
-Say = Callable[[str], None]
 
 
 def connect(*, timeout_s: float = CONNECT_S, answer_s: float = ANSWER_S) -> docker.DockerClient:
@@ -87,7 +85,7 @@ def install_and_start(*, say: Say, daemon: Daemon | None = None) -> str:
             return answer
         else:
             _must_be_ours()
-        missing = [package for command, package in PACKAGES.items() if shutil.which(command) is None]
+        missing = [package for command, package in PACKAGES.items() if find_command(command) is None]
         if missing:
             if why := cannot_install():
                 raise EngineError(by_hand(f"the Docker engine is not installed and cannot be installed here: {why}"))
@@ -104,7 +102,7 @@ def install_and_start(*, say: Say, daemon: Daemon | None = None) -> str:
 def by_hand(why: str) -> str:
     """A sentence that ends with what to do about a missing or stopped engine on this system."""
     system = system_name()
-    if shutil.which("systemctl") and _SYSTEMD.is_dir() and shutil.which("dockerd"):
+    if find_command("systemctl") and _SYSTEMD.is_dir() and find_command("dockerd"):
         return f"{why}; start it with `sudo systemctl start docker`, then call this again"
     return (
         f"{why}; on Debian or Ubuntu call `sudo shatter doctor --fix`; on {system} install Docker Engine (or Docker "
@@ -143,7 +141,7 @@ def _must_be_ours() -> None:
 
 def _start_service(say: Say) -> bool:
     """Have systemd start the engine where systemd is what runs this machine. False where it is not, or could not."""
-    if not _SYSTEMD.is_dir() or shutil.which("systemctl") is None:
+    if not _SYSTEMD.is_dir() or find_command("systemctl") is None:
         return False
     say("starting the Docker engine (systemctl start docker)")
     if not run_quietly(["systemctl", "start", "docker"], timeout_s=90):
