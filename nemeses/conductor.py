@@ -156,7 +156,7 @@ class Conductor:
                 return
             self._order.append(fault)
             self._threads.append(thread)
-        thread.start()
+            thread.start()
 
     def _report(self, outcome: FaultOutcome) -> None:
         with self._lock:
@@ -186,4 +186,4 @@ class Conductor:
 
     def _threads_now(self) -> list[threading.Thread]:
         with self._lock:
-            return [thread for thread in self._threads if thread.ident is not None]
+            return list(self._threads)

@@ -9,7 +9,7 @@ from functools import partial
 from threading import Thread
 from typing import TypeVar
 
-from harness.clusters.base import Cluster, Link, Node, NodeState, Topology
+from harness.clusters.base import Cluster, Link, Node, NodeRole, NodeState, Topology
 from harness.errors import WaitTimeoutError
 from nemeses.probes import stopped_by_signal
 
@@ -90,7 +90,9 @@ def _node(node: Node) -> str | None:
     state = node.state()
     if state is not NodeState.RUNNING:
         return f"{node.name} is {state}"
-    return f"{node.name} is stopped by a signal" if stopped_by_signal(node) else None
+    if node.role is not NodeRole.PROXY and stopped_by_signal(node):  # no fault stops the proxy, and it has no shell
+        return f"{node.name} is stopped by a signal"
+    return None
 
 
 def _cluster(cluster: Cluster, left: Callable[[], float]) -> str | None:

@@ -118,7 +118,7 @@ class LinkDegrade:
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))
-        return await_link(injected.state["link"], injected.state["passed"], timeout_s=HEAL_S)
+        return await_link(context, injected.state["link"], injected.state["passed"], timeout_s=HEAL_S)
 
     def _flow_kb_s(self, context: FaultContext, link: Link, brokers: Sequence[int]) -> tuple[float, float]:
         was, began = link.bytes(), time.monotonic()

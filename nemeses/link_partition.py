@@ -100,7 +100,7 @@ class LinkPartition:
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))
-        return await_link(injected.state["link"], injected.state["passed"], timeout_s=HEAL_S)
+        return await_link(context, injected.state["link"], injected.state["passed"], timeout_s=HEAL_S)
 
 
 def _bytes(link: Link, brokers: Sequence[int]) -> tuple[int, int]:

@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import Link, Topology
-from harness.errors import FaultError
+from harness.errors import FaultError, ShatterError
 from harness.wait import wait_until
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
+from nemeses.probes import node_serves
 
 LINK_ROLES: tuple[str, ...] = ("all", "some")
 LINK_NEEDS = "a mirror whose links pass through the proxy"
@@ -60,19 +61,24 @@ def claim_link(context: FaultContext, spec: FaultSpec) -> tuple[Link, Sequence[i
     return link, brokers, f"link-{letter}{partly}"
 
 
-def await_link(link: Link, brokers: Sequence[int], *, timeout_s: float) -> str:
-    """Wait until requests pass again to the brokers (those that passed before); returns what was seen.
+def await_link(context: FaultContext, link: Link, brokers: Sequence[int], *, timeout_s: float) -> str:
+    """Wait until requests pass again to these brokers, but for those that do not answer directly either.
 
     Raises: WaitTimeoutError.
     """
+    cluster = context.topology.clusters[link.cluster]
 
     def blocked() -> list[int]:
-        return [broker for broker in brokers if not link.passes(broker)]
+        return [
+            broker for broker in brokers if not link.passes(broker) and node_serves(cluster, cluster.brokers[broker])
+        ]
 
     wait_until(
         lambda: not blocked(),
         timeout_s=timeout_s,
         what=f"requests to pass the link to {link.cluster} again",
         instead=lambda: f"none passes to broker {', '.join(str(broker) for broker in blocked())}",
+        swallow=(ShatterError,),
     )
-    return f"requests pass to broker {', '.join(str(broker) for broker in brokers)}" if brokers else "nothing to see"
+    passing = [broker for broker in brokers if link.passes(broker)]
+    return f"requests pass the link to broker {', '.join(str(broker) for broker in passing) or 'none'}"

@@ -1,4 +1,4 @@
-"""One fault under way: injects, holds and heals it, records every step, and can be taken over when its thread is lost."""
+"""One fault under way: injects, holds and heals it, records every step; can be taken over when its thread is lost."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ class Fault:
     def run(self) -> None:
         """Inject, hold, heal. Leaves a live fault alone when the run ends: then `finish` heals it."""
         until_ns = self._clock.now_ns() + int(self.spec.duration_s * 1e9)
-        if not self._inject():
-            return
-        if not self._stop.wait(max(0.0, (until_ns - self._clock.now_ns()) / 1e9)):
+        live = self._inject()
+        if self._context.undo.closed:  # it was given up meanwhile, and what it did last may have outlived that
+            self._context.undo.run_again()
+        elif live and not self._stop.wait(max(0.0, (until_ns - self._clock.now_ns()) / 1e9)):
             self.heal()
 
     def heal(self) -> str | None:
@@ -127,7 +128,8 @@ class Fault:
         with self._lock:
             if self.over:
                 return None
-            self._record("inject", ok=False, result=why, params=self.spec.params)
+            if self._outcome.state is not FaultState.UNHEALED:
+                self._record("inject", ok=False, result=why, params=self.spec.params)
             acted = len(self._context.undo) > 0
             errors = self._context.undo.run()
             if acted and not errors:

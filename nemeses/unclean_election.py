@@ -87,8 +87,8 @@ class UncleanElection:
         wanted = MIN_INSYNC[spec.role]
         target = f"{victim.name} (leader of {name})"
         params = {**spec.params, SETTING: wanted, "leader": info.leader}
-        # everything here is registered to be undone: settings last, the node's life first
         before = topic_config.read(cluster, info.topic, SETTING)
+        context.began(target, params)
         if before != str(wanted):
             context.undo.push(
                 f"restore {SETTING} of {info.topic}",
@@ -98,7 +98,6 @@ class UncleanElection:
         old = epochs.read(cluster, victim, info.topic, info.partition)
         port = cluster.repl_port
         context.undo.push(f"open port {port} of {victim.name}", lambda: netcut.join(victim, port, "in"))
-        context.began(target, params)
         netcut.cut(victim, port, "in")
         since = await_alone(context, cluster, info)
         needed = int(spec.params.get("alone", 20)) if wanted == 1 else 0

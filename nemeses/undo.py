@@ -20,6 +20,7 @@ class UndoStack:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._steps: list[_Step] = []
+        self._all: list[_Step] = []
         self._closed = False
 
     def push(self, what: str, action: Callable[[], object]) -> None:
@@ -31,6 +32,7 @@ class UndoStack:
             if self._closed:
                 raise FaultError(f"the fault was given up before it could be injected ({what} would be its undo)")
             self._steps.append(_Step(what, action))
+            self._all.append(self._steps[-1])
 
     def close(self) -> None:
         """Refuse further acts: for a fault whose thread is stuck and may wake up later."""
@@ -49,6 +51,17 @@ class UndoStack:
                 else:
                     self._steps.remove(step)
         return errors
+
+    @property
+    def closed(self) -> bool:
+        """Whether further acts are refused."""
+        return self._closed
+
+    def run_again(self) -> list[str]:
+        """Undo everything that was ever registered once more: for an act that took effect after its undo."""
+        with self._lock:
+            self._steps = list(self._all)
+            return self.run()
 
     def __len__(self) -> int:
         return len(self._steps)
