@@ -1,0 +1,275 @@
+"""MirrorMaker 2 in dedicated mode as the mirror under test.
+
+Its processes run in containers of their own and reach both clusters by the links' bootstrap addresses only. What it
+has done is read where it keeps it: source positions, task states and task assignments in its internal topics on the
+destination, over the clients' listener.
+
+It cannot see: a task that hangs without failing (its lag shows it), and positions between two flushes of an
+at-least-once mirror (they are reported late, never early).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from harness.clusters.base import Node, NodeState
+from harness.errors import MirrorError, WaitTimeoutError
+from harness.history.recording import Recorder
+from harness.mirrors import mm2_config as config
+from harness.mirrors.base import Capability, Cut, PartitionStatus, Support
+from harness.mirrors.mm2_watch import Mm2Watch
+from harness.mirrors.probe import Probe
+from harness.mirrors.site import MirrorContext
+from harness.wait import wait_until
+
+CONFIG_PATH: Final = "/etc/shatterproof/mm2.properties"
+_STOP_S: Final = 20.0
+_HEAP: Final = "-Xms64m -Xmx384m"
+
+
+class Mm2Mirror:
+    """Implements harness.mirrors.base.Mirror. Thread-safe: `describe` may run beside everything else."""
+
+    name = "mm2"
+
+    def __init__(self, context: MirrorContext) -> None:
+        self._source = context.source
+        self._destination = context.destination
+        self._site = context.site
+        self._settings = context.settings
+        self.options = config.parse_options(context.settings.contract, context.settings.options)
+        self._lock = threading.RLock()
+        self._nodes: dict[int, Node] = {}
+        self._topics: list[str] = []  # being mirrored, in the order they came
+        self._stopped: dict[str, Cut] = {}  # topics that were stopped, with their cuts
+        self._watch = self._new_watch()
+
+    @property
+    def source(self) -> str:
+        """Letter of the source cluster."""
+        return self._source.name
+
+    @property
+    def destination(self) -> str:
+        """Letter of the destination cluster."""
+        return self._destination.name
+
+    def capabilities(self) -> Mapping[Capability, Support]:
+        """What MM2 as configured can do."""
+        options = self.options
+        own_offsets = "MM2 writes records anew: offsets, producer ids and timestamps of batches are its own"
+        return {
+            Capability.OFFSET_IDENTITY: Support(False, own_offsets),
+            Capability.TOPIC_ID: Support(False, "MM2 creates topics by name; the destination picks their IDs"),
+            Capability.IDENTITY_NAMES: _when(options.identity_names, "identity_names=false"),
+            Capability.FAILOVER: Support(True, "by ending the process; MM2 keeps nobody from writing before"),
+            Capability.FAILBACK: Support(False, "the way back is another mirror; nothing is truncated on the source"),
+            Capability.GROUP_OFFSETS: _when(options.group_offsets, "group_offsets=false"),
+            Capability.ACL_SYNC: Support(False, "off: the clusters run without an authorizer"),
+            Capability.CONFIG_SYNC: _when(options.config_sync, "config_sync=false"),
+            Capability.ABORTED_DATA: Support(
+                not options.read_committed,
+                "aborted records come as plain ones, without markers"
+                if not options.read_committed
+                else "a read_committed source consumer drops aborted records and all markers",
+            ),
+            Capability.EXACTLY_ONCE: _when(options.exactly_once, f"contract {self._settings.contract}"),
+            Capability.PID_RESET_HONOURED: Support(False, own_offsets),
+        }
+
+    def topic_on_destination(self, topic: str) -> str:
+        """The mirrored topic's name: the same, or `A.topic` with MM2's default names."""
+        return config.remote_name(topic, self.options, source=self.source)
+
+    def start(self, topics: Sequence[str]) -> None:
+        """Mirror these topics (too). Returns when the processes run, not when records flow.
+
+        Raises: UsageError for topics that MM2 never mirrors, MirrorError and ClusterError when a process does not run.
+        """
+        config.check_topics(topics, self.options, source=self.source, destination=self.destination)
+        with self._lock:
+            new = [topic for topic in topics if topic not in self._topics]
+            self._topics += new
+            for topic in topics:
+                self._stopped.pop(topic, None)
+            if not self._topics:
+                raise MirrorError("mm2 was started without topics; name at least one")
+            if new and self._nodes:
+                self._reconfigure()
+            for number in range(1, self._settings.mirror_nodes + 1):
+                if number in self._nodes:
+                    self._nodes[number].unpause()
+                    self._nodes[number].start()
+                else:
+                    self._nodes[number] = self._make(number)
+
+    def stop(self, topics: Sequence[str]) -> Cut:
+        """End the processes (gracefully within 20 s, then by SIGKILL) and read where they ended.
+
+        The cut's source offset is the next one MM2 would have carried, as it stored it: exact when the end was
+        graceful or the mirror is exactly-once; after a kill of an at-least-once mirror the destination may hold a
+        little more. 0 where nothing was ever carried. With some topics left, MM2 starts again for these.
+
+        Raises: MirrorError when the destination does not tell the positions.
+        """
+        with self._lock:
+            for node in self._nodes.values():
+                _end(node)
+            cut = self._watch.cut(topics)
+            for topic in topics:
+                self._stopped[topic] = cut
+            self._topics = [topic for topic in self._topics if topic not in topics]
+            if self._topics and self._nodes:
+                self._reconfigure()
+                for node in self._nodes.values():
+                    node.start()
+            return cut
+
+    def describe(self) -> Sequence[PartitionStatus]:
+        """States and offsets now, bounded to some seconds also while clusters are broken.
+
+        `lag` counts source offsets, so markers and aborted records add to it while records flow; a partition that
+        has come to rest is counted exactly.
+        """
+        with self._lock:
+            dead = self._dead()
+            return [
+                *self._watch.describe(self._topics, process_error=dead),
+                *self._watch.stopped(self._stopped),
+            ]
+
+    def nodes(self) -> Sequence[Node]:
+        """MM2's containers; empty before the first start."""
+        return [self._nodes[number] for number in sorted(self._nodes)]
+
+    def await_carrying(
+        self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float
+    ) -> Mapping[tuple[str, int], float]:
+        """See harness.mirrors.base.Mirror."""
+        probe = Probe(
+            source=self._source.bootstrap,
+            destination=self._destination.bootstrap,
+            source_letter=self.source,
+            to_destination=self.topic_on_destination,
+            recorder=recorder,
+            explain=self._explain,
+        )
+        return probe.carry(topics, timeout_s=timeout_s)
+
+    def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
+        """See harness.mirrors.base.Mirror. Judged by MM2's stored positions against the source's readable records."""
+        watch = self._new_watch()  # its own, so that `describe` goes on meanwhile
+        try:
+            return watch.await_caught_up(topics, timeout_s=timeout_s)
+        finally:
+            watch.close()
+
+    def close(self) -> None:
+        """Drop the driver's own clients."""
+        with self._lock:
+            self._watch.close()
+
+    def _new_watch(self) -> Mm2Watch:
+        return Mm2Watch(
+            source=self._source,
+            destination=self._destination,
+            read_committed=self.options.read_committed,
+            to_destination=self.topic_on_destination,
+        )
+
+    def _config_text(self, number: int) -> str:
+        return config.render(
+            config.mm2_properties(
+                self.options,
+                self._topics,
+                source=self.source,
+                destination=self.destination,
+                source_bootstrap=self._source.link_bootstrap,
+                destination_bootstrap=self._destination.link_bootstrap,
+                source_brokers=len(self._source.brokers),
+                destination_brokers=len(self._destination.brokers),
+                mirror_nodes=self._settings.mirror_nodes,
+                rest_host=self._site.address(number),
+            )
+        )
+
+    def _make(self, number: int) -> Node:
+        return self._site.make(
+            number,
+            command=("mirror", CONFIG_PATH),
+            files={CONFIG_PATH: self._config_text(number)},
+            environment={"KAFKA_HEAP_OPTS": _HEAP},
+        )
+
+    def _reconfigure(self) -> None:
+        """Give every process the new topic list, and leave all of them stopped."""
+        for number, node in self._nodes.items():
+            node.start()
+            text = base64.b64encode(self._config_text(number).encode()).decode()
+            result = node.exec(["sh", "-c", f"echo {text} | base64 -d > {CONFIG_PATH}"])
+            if result.exit_code:
+                raise MirrorError(f"{node.name}: {CONFIG_PATH} cannot be written: {result.output.strip()}")
+            _end(node)
+
+    def _dead(self) -> str | None:
+        """Why nothing can be mirrored now, when no process runs."""
+        states = {node.name: node.state() for node in self._nodes.values()}
+        if not states:
+            return "mm2 was not started"
+        if NodeState.RUNNING in states.values():
+            return None
+        return "no mirror process runs: " + ", ".join(f"{name} is {state}" for name, state in states.items())
+
+    def _explain(self) -> str:
+        """For a time-out's message: what the mirror says of itself."""
+        found = "; ".join(
+            f"{s.topic}-{s.partition} is {s.state}" + (f" ({s.error})" if s.error else "")
+            for s in list(self.describe())[:4]
+        )
+        errors = []
+        for node in self.nodes():
+            with contextlib.suppress(Exception):
+                errors += _errors(node.logs(tail=2000))
+        return f"the mirror says: {found or 'nothing'}" + (f"; its log: {' | '.join(errors[-3:])}" if errors else "")
+
+
+def _errors(log: str) -> list[str]:
+    """The errors in a worker's log, each with the lines up to its stack trace."""
+    found = []
+    lines = iter(log.splitlines())
+    for line in lines:
+        if "] ERROR " not in line or "MirrorCheckpointConnector" in line:  # refused on purpose without group offsets
+            continue
+        words = [line.partition("] ERROR ")[2]]
+        for following in lines:
+            if following.startswith(("[", "\tat ", "You can also")):
+                break
+            words.append(following.strip())
+        found.append(" ".join(words))
+    return found
+
+
+def _when(there: bool, why: str) -> Support:
+    return Support(True) if there else Support(False, why)
+
+
+def _end(node: Node) -> None:
+    """End a process: SIGTERM, a bounded wait, SIGKILL. A frozen one is thawed first, since it could not obey."""
+    if node.state() is NodeState.PAUSED:
+        node.unpause()
+    if node.state() is not NodeState.RUNNING:
+        return
+    node.signal("SIGCONT")
+    node.signal("SIGTERM")
+    with contextlib.suppress(WaitTimeoutError):
+        wait_until(
+            lambda: node.state() is not NodeState.RUNNING,
+            timeout_s=_STOP_S,
+            what=f"{node.name} to end after SIGTERM",
+        )
+        return
+    node.kill()

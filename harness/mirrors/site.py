@@ -1,0 +1,106 @@
+"""What a mirror driver gets from the runner: clusters, settings, and a place to run its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from harness.clusters.base import Cluster, Node
+    from harness.clusters.pair import RunningTopology
+    from harness.mirrors.base import Mirror
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorSettings:
+    """What a user chose. contract: what the mirror must promise. options: `--mirror-option NAME=VALUE` pairs."""
+
+    contract: str = "mm2-exactly-once"
+    options: Mapping[str, str] = field(default_factory=dict)
+    mirror_nodes: int = 1
+
+
+class MirrorSite(Protocol):
+    """Where a mirror's processes run: containers in the run's network."""
+
+    def address(self, number: int) -> str:
+        """The fixed IPv4 address of the mirror process with this number, from 1; known before it is made."""
+        ...
+
+    def make(
+        self, number: int, *, command: Sequence[str], files: Mapping[str, str], environment: Mapping[str, str]
+    ) -> Node:
+        """Create and start the container of process `number` from the Kafka image.
+
+        command: arguments of the image's entry point. files: path inside → text.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorContext:
+    """Everything a driver is made from."""
+
+    source: Cluster
+    destination: Cluster
+    site: MirrorSite
+    settings: MirrorSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorSpec:
+    """One entry of the registry.
+
+    contracts: names it can be judged by, the default first. options: name → what it does. check: validates settings
+    before anything starts (raises UsageError). make: the driver; nothing runs until its `start`.
+    """
+
+    name: str
+    description: str
+    contracts: tuple[str, ...]
+    options: Mapping[str, str]
+    check: Callable[[MirrorSettings, Sequence[str]], None]
+    make: Callable[[MirrorContext], Mirror]
+
+
+class TopologySite:
+    """Implements MirrorSite on a running topology (harness.clusters.pair.RunningTopology).
+
+    image, entry_point: `mirror` and `entry_point` of harness.clusters.images.ImageSet. first: number of this mirror's
+    first container; a second mirror of the same run begins elsewhere.
+    """
+
+    def __init__(self, topology: RunningTopology, *, image: str, entry_point: Sequence[str], first: int = 1) -> None:
+        self._topology = topology
+        self._image = image
+        self._entry_point = tuple(entry_point)
+        self._first = first
+
+    def address(self, number: int) -> str:
+        """See MirrorSite."""
+        return self._topology.plan.mirror_address(self._first + number - 1)
+
+    def make(
+        self, number: int, *, command: Sequence[str], files: Mapping[str, str], environment: Mapping[str, str]
+    ) -> Node:
+        """See MirrorSite. Raises EngineError, ImageError, UsageError."""
+        from harness.clusters.base import NodeRole  # late: these modules need this package's shapes
+        from harness.clusters.topology import NodePlan
+
+        which = self._first + number - 1
+        return self._topology.launch(
+            NodePlan(
+                name=f"mirror-{which}",
+                cluster="mirror",
+                role=NodeRole.MIRROR,
+                node_id=which,
+                address=self.address(number),
+                image=self._image,
+                entrypoint=self._entry_point,
+                command=tuple(command),
+                environment=dict(environment),
+                files=dict(files),
+                user="0",
+            )
+        )

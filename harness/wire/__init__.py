@@ -1,0 +1,1 @@
+"""Kafka's wire protocol on kio: bounded clients for what the client libraries do not offer."""
