@@ -174,7 +174,7 @@ class KafkaCluster:
             ready,
             timeout_s=timeout_s,
             what=f"the {len(self._plan.brokers)} brokers of cluster {self.name} to know each other",
-            instead=lambda: "not ready: " + ", ".join(self._nodes[i].name for i in sorted(pending)),
+            instead=lambda: "; ".join(self._why_not(i) for i in sorted(pending)),
             interval_s=0.25,
         )
         wait_until(
@@ -183,6 +183,17 @@ class KafkaCluster:
             what=f"cluster {self.name} to have an active controller",
             swallow=(ClusterError,),
         )
+
+    def _why_not(self, node_id: int) -> str:
+        node = self._nodes[node_id]
+        try:
+            known = sorted(int(broker.node_id) for broker in self._metadata(node_id, ()).brokers)
+        except OSError as error:
+            return (
+                f"{node.name} is {node.state()} and does not answer at {node.address}:{kafka.CLIENTS_PORT} ({error}); "
+                "the engine must run on this machine, so that containers can be reached by address"
+            )
+        return f"{node.name} knows brokers {known}"
 
     def check_id(self, node_id: int, said: str | None) -> None:
         """Raise ClusterError when a broker says another cluster ID than the one its storage was formatted with."""

@@ -80,8 +80,8 @@ def check_images(clients: DockerClients, images: set[str]) -> None:
 
 def create_network(
     clients: DockerClients, run_id: str, *, named: str | None, labels: Mapping[str, str], rng: random.Random
-) -> tuple[Network, IPv4Network]:
-    """A bridge network with a subnet of its own: the named one, or any free /24.
+) -> IPv4Network:
+    """Make the run's bridge network with a subnet of its own, and return that: the named one, or any free /24.
 
     Two runs may pick the same subnet at the same moment; the engine refuses the second, which then tries the next.
     Raises EngineError when none is free or the named one is taken.
@@ -93,11 +93,13 @@ def create_network(
         taken = subnets.conflict(subnet, networks, routes)
         if taken:
             raise EngineError(f"subnet {named} is taken by {taken}: name another one, or none to get any that is free")
-        return _create(run_id, subnet, labels), subnet
+        _create(run_id, subnet, labels)
+        return subnet
     pools = subnets.address_pools(client)
     for subnet in subnets.free_subnets(pools, [n for _, n in networks] + routes, rng):
         try:
-            return _create(run_id, subnet, labels), subnet
+            _create(run_id, subnet, labels)
+            return subnet
         except _SubnetTakenError:
             continue
     raise subnets.none_free(pools)
@@ -107,7 +109,7 @@ class _SubnetTakenError(EngineError):
     """Somebody else was quicker, or an interface that no route shows holds the address."""
 
 
-def _create(run_id: str, subnet: IPv4Network, labels: Mapping[str, str]) -> Network:
+def _create(run_id: str, subnet: IPv4Network, labels: Mapping[str, str]) -> None:
     pool = docker.types.IPAMPool(subnet=str(subnet), gateway=str(subnet.network_address + 1))
     network = Network(
         docker_client_kw=_CLIENT,
@@ -120,7 +122,7 @@ def _create(run_id: str, subnet: IPv4Network, labels: Mapping[str, str]) -> Netw
     )
     network.name = network_name(run_id)
     try:
-        return network.create()
+        network.create()
     except docker.errors.APIError as error:
         words = explain(error)
         if "overlap" in words or "conflict" in words.lower():
@@ -128,6 +130,8 @@ def _create(run_id: str, subnet: IPv4Network, labels: Mapping[str, str]) -> Netw
         if "already exists" in words:
             raise _name_taken(run_id, f"network {network.name}") from error
         raise EngineError(f"the network of run {run_id} ({subnet}) cannot be made: {words}") from error
+    finally:
+        network._docker.client.close()  # it has no public way, and every connection left open is a descriptor
 
 
 def _name_taken(run_id: str, what: str) -> UsageError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from typing import Any
 
 import docker
@@ -28,13 +29,13 @@ def explain(error: Exception) -> str:
 
 
 class DockerClients:
-    """One client per thread; `close` closes them all."""
+    """One client per thread, gone with its thread; `close` closes them all."""
 
     def __init__(self, *, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self._local = threading.local()
         self._lock = threading.Lock()
-        self._all: list[docker.DockerClient] = []
+        self._all: weakref.WeakSet[docker.DockerClient] = weakref.WeakSet()
 
     def get(self) -> docker.DockerClient:
         """This thread's client. Raises EngineError when the engine does not answer."""
@@ -43,7 +44,7 @@ class DockerClients:
             client = connect(timeout_s=self._timeout_s)
             self._local.client = client
             with self._lock:
-                self._all.append(client)
+                self._all.add(client)
         return client
 
     @property
@@ -54,7 +55,7 @@ class DockerClients:
     def close(self) -> None:
         """Close every client that any thread made. A client used afterwards opens its connections again."""
         with self._lock:
-            clients, self._all = self._all, []
+            clients = list(self._all)
         for client in clients:
             with contextlib.suppress(Exception):
                 client.close()

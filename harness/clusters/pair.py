@@ -231,9 +231,7 @@ def start_topology(spec: TopologySpec, *, ready_s: float = READY_S, logs_dir: Pa
         ids = {cluster.name: kraft_config.new_cluster_id(os.urandom) for cluster in spec.clusters}
         labels = label.run_labels(spec.run_id, owner, keep=spec.keep)
         labels[label.SPEC] = json.dumps({"spec": to_json(spec), "cluster_ids": ids})
-        _, subnet = containers.create_network(
-            clients, spec.run_id, named=spec.subnet, labels=labels, rng=random.Random()
-        )
+        subnet = containers.create_network(clients, spec.run_id, named=spec.subnet, labels=labels, rng=random.Random())
         topology = RunningTopology(plan(spec, subnet=subnet, cluster_ids=ids), clients, owner=owner)
         topology.logs_dir = logs_dir
         undo.callback(topology.stop)

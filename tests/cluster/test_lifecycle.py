@@ -137,10 +137,9 @@ def test_networks_made_at_once_get_subnets_of_their_own(clients: DockerClients, 
     owner = label.this_process()
 
     def make(run_id: str) -> object:
-        _, subnet = containers.create_network(
+        return containers.create_network(
             clients, run_id, named=None, labels=label.run_labels(run_id, owner), rng=random.Random(7)
         )
-        return subnet
 
     try:
         with ThreadPoolExecutor(max_workers=4) as pool:
