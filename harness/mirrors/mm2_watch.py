@@ -29,13 +29,24 @@ _PAUSE_S: Final = 0.3
 
 
 @dataclass(kw_only=True)
-class _Goal:
-    """What one partition has to reach: its source end at the call, and the last readable record below it."""
+class Goal:
+    """What one partition has to reach: its source end at the call, and the last readable record below it.
+
+    last: None until it was looked up, -1 when there is none.
+    """
 
     end: int
-    last: int | None = None  # None: not looked up yet
-    beyond_since: float | None = None
-    beyond_at: int = -1
+    last: int | None = None
+    _beyond_since: float = 0.0
+    _beyond_at: int = -1
+
+    def reached(self, position: int, *, now: float) -> bool:
+        """Whether a mirror at this position has carried everything below the end. now: seconds, monotonic."""
+        if position > self.end:
+            if self._beyond_at != position:
+                self._beyond_at, self._beyond_since = position, now
+            return now - self._beyond_since >= _CALM_S
+        return position == self.end or (self.last is not None and position > self.last)
 
 
 @dataclass(kw_only=True)
@@ -115,7 +126,7 @@ class Mm2Watch:
         election) counts as caught up when the position holds still for 5 s; MM2 by then has seen the truncation.
         """
         deadline = time.monotonic() + timeout_s
-        goals: dict[Partition, _Goal] = {}
+        goals: dict[Partition, Goal] = {}
         open_partitions: set[Partition] | None = None
         positions: Mapping[Partition, int] = {}
         while True:
@@ -210,19 +221,19 @@ class Mm2Watch:
             error=error,
         )
 
-    def _set_goals(self, topics: Sequence[str], goals: dict[Partition, _Goal]) -> set[Partition] | None:
+    def _set_goals(self, topics: Sequence[str], goals: dict[Partition, Goal]) -> set[Partition] | None:
         """Note the source's ends that are not known yet; returns the partitions that are still open."""
         ends = _ends(self._source_view, topics, read_committed=self._read_committed)
         if not ends:
             return None
         for partition, end in ends.items():
             if end is not None and partition not in goals:
-                goals[partition] = _Goal(end=end)
+                goals[partition] = Goal(end=end)
         return set(ends)
 
     def _reached(
         self,
-        goals: Mapping[Partition, _Goal],
+        goals: Mapping[Partition, Goal],
         positions: Mapping[Partition, int],
         open_partitions: set[Partition],
         deadline: float,
@@ -236,12 +247,14 @@ class Mm2Watch:
             found = self._tail.last_readable(ranges, timeout_s=min(5.0, max(0.2, deadline - time.monotonic())))
             for partition, last in found.items():
                 goals[partition].last = -1 if last is None else last
-        return {p for p in open_partitions if p in goals and _is_reached(goals[p], positions.get(p, 0))}
+        return {
+            p for p in open_partitions if p in goals and goals[p].reached(positions.get(p, 0), now=time.monotonic())
+        }
 
     def _missing(
         self,
         topics: Sequence[str],
-        goals: Mapping[Partition, _Goal],
+        goals: Mapping[Partition, Goal],
         positions: Mapping[Partition, int],
         open_partitions: set[Partition] | None,
     ) -> dict[Partition, int | None]:
@@ -262,15 +275,6 @@ class Mm2Watch:
             else:  # its end is not known, or its position lies beyond it and did not hold still
                 missing[p] = None
         return missing
-
-
-def _is_reached(goal: _Goal, position: int) -> bool:
-    if position > goal.end:
-        now = time.monotonic()
-        if goal.beyond_since is None or goal.beyond_at != position:
-            goal.beyond_since, goal.beyond_at = now, position
-        return now - goal.beyond_since >= _CALM_S
-    return position >= goal.end or (goal.last is not None and position > goal.last)
 
 
 def _ends(view: ClusterView, topics: Sequence[str], *, read_committed: bool) -> dict[Partition, int | None]:
