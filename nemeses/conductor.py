@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 
 from harness.clock import Clock
@@ -90,6 +89,10 @@ class Conductor:
         """How many faults were proven to act so far."""
         return sum(outcome.bit is True for outcome in self.outcomes())
 
+    def error(self) -> str | None:
+        """Why the conductor itself ended early; None when it did not."""
+        return self._crash
+
     def heal_all(self, *, timeout_s: float = 180.0) -> Healing:
         """End it: stop, undo what is live in reverse order, look whether everything is well, record that.
 
@@ -125,7 +128,7 @@ class Conductor:
         except Exception as failure:
             error = f"{name}: {failure}"
             with suppress(Exception):  # the first error is the one to tell
-                bounded(partial(fault.abandon, str(failure)), timeout_s=THREADS_S, what=f"give up {name}")
+                bounded(fault.force, timeout_s=THREADS_S, what=f"give up {name}")
         return [error] if error else []
 
     def _conduct(self) -> None:

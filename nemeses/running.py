@@ -97,6 +97,11 @@ class Fault:
         self._context.undo.close()
         return self._undo_half(why, FaultState.UNDONE)
 
+    def force(self) -> list[str]:
+        """Undo what is registered without waiting for anybody: when healing itself hangs. Returns the errors."""
+        self._context.undo.close()
+        return self._context.undo.run()
+
     def _inject(self) -> bool:
         self._set(FaultState.INJECTING)
         try:

@@ -6,12 +6,12 @@ A link is named by the cluster at its far end. What is not fixed is drawn from t
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.errors import UsageError
+from harness.testspec import closest
 from nemeses import REGISTRY
 from nemeses.base import Nemesis, Shape, Target
 
@@ -79,7 +79,4 @@ def parse(text: str) -> Selection:
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    if not names:
-        return "it has none"
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    return "did you mean " + " or ".join(near) + "?" if near else "known: " + ", ".join(names)
+    return closest(word, names) if names else "it has none"
