@@ -1,19 +1,20 @@
-"""Events of process `nemesis` in a JSONL history: rows of table `faults`.
+"""Events of a nemesis in an imported history: rows of table `faults`.
 
-A lone event (type info or ok) is an injection, or a healing when its name says so (`start`, `resume`, `heal`, …);
-an invoke and its completion are `inject` and `bit`. A healing gets the fault_id of the injection it undoes, when
-one of a fitting name on the same target is open.
+A lone event is an injection, or a healing when its name says so (`resume`, `heal`, …) or when it is the counterpart
+of an injection that is open (`stop_mm2` and `start_mm2`, `start_partition` and `stop_partition`): whichever of the
+two comes first is the injection. An invoke and its completion are `inject` and `bit` (or two healings). A healing
+gets the fault_id of the injection it undoes, when one of a fitting name on the same target is open.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from harness.history.importing import RunBuilder
-from harness.history.jsonl_fields import Line, text
+from harness.history.jsonl_fields import Line, scalar, text
 
-_HEALS: dict[str, tuple[str, ...]] = {
+_HEALS: Final[dict[str, tuple[str, ...]]] = {
     "start": ("kill", "stop", "crash", "terminate"),
     "restart": ("kill", "stop", "crash", "terminate"),
     "resume": ("pause", "suspend", "sigstop"),
@@ -23,53 +24,67 @@ _HEALS: dict[str, tuple[str, ...]] = {
     "undelay": ("delay", "delay_rpc"),
     "reset_clock": ("bump_clock", "strobe_clock"),
 }
-_CORE = frozenset({"index", "process", "type", "f", "time"})
-_TARGETS = ("node", "broker", "to", "topic", "rpc", "txn")
+_COUNTERPARTS: Final = (("start_", "stop_"), ("stop_", "start_"), ("resume_", "pause_"), ("unpause_", "pause_"))
+_ALWAYS_HEAL: Final = ("resume_", "unpause_", "heal_")
+_CORE: Final = frozenset({"index", "process", "type", "f", "time"})
+_TARGETS: Final = ("node", "broker", "to", "topic", "rpc", "txn")
 
 
 class FaultMapper:
-    """Numbers the faults of one history and pairs their steps."""
+    """Numbers the faults of one history and pairs their steps.
 
-    def __init__(self, builder: RunBuilder) -> None:
+    start_stop: Jepsen's convention: `start_x` injects and `stop_x` heals, also alone, and an operation begins and
+    ends with the same type `info`.
+    """
+
+    def __init__(self, builder: RunBuilder, *, start_stop: bool = False) -> None:
         self._builder = builder
+        self._start_stop = start_stop
         self._next = 0
-        self._invoked: dict[tuple[str, str], int] = {}  # (process, f) → fault_id
+        self._begun: dict[tuple[str, str], tuple[int, str]] = {}  # (process, f) → fault_id, action
         self._live: dict[tuple[str, str | None], int] = {}  # (f, target) → fault_id
 
     def event(self, line: Line, process: str, type_: str, f: str, time_ns: int) -> None:
-        """One event of a nemesis."""
+        """One event of a nemesis; `line` holds its further fields."""
         fields = {k: v for k, v in line.items() if k not in _CORE}
         target = next((f"{k} {fields[k]}" for k in _TARGETS if fields.get(k) is not None), None)
-        cluster = text(line, "cluster")
-        undone = self._undone_by(f, target)
-        if type_ == "invoke":
-            action = "inject"
-            number = self._number()
-            self._invoked[process, f] = number
-        elif (process, f) in self._invoked:
-            action = "bit"
-            number = self._invoked.pop((process, f))
-        elif undone is not None:
-            action = "heal"
-            number = undone
+        begun = self._begun.pop((process, f), None)
+        if begun is not None:
+            number, action = begun[0], "bit" if begun[1] == "inject" else begun[1]
         else:
-            action = "heal" if f in _HEALS or _base(f) is not None else "inject"
-            number = self._number()
-        if action == "inject":
-            self._live[f, target] = number
+            number, action = self._first(f, target)
+            if type_ == "invoke" or self._start_stop:
+                self._begun[process, f] = (number, action)
         params = json.dumps(fields, ensure_ascii=False) if fields else None
-        said = text(line, "error") or ""
-        row: tuple[Any, ...] = (number, f, cluster, target, action, time_ns, type_ != "fail", said, params)
+        said = scalar(line.get("error"), 'field "error"') or ""
+        row: tuple[Any, ...] = (
+            number,
+            f,
+            text(line, "cluster"),
+            target,
+            action,
+            time_ns,
+            type_ != "fail",
+            said,
+            params,
+        )
         self._builder.row("faults", *row)
 
-    def _number(self) -> int:
+    def _first(self, f: str, target: str | None) -> tuple[int, str]:
+        undone = self._undone_by(f, target)
+        if undone is not None:
+            return undone, "heal"
+        number = self._next
         self._next += 1
-        return self._next - 1
+        if f in _HEALS or f.startswith(_ALWAYS_HEAL) or (self._start_stop and f.startswith("stop_")):
+            return number, "heal"
+        self._live[f, target] = number
+        return number, "inject"
 
     def _undone_by(self, f: str, target: str | None) -> int | None:
-        base = _base(f)
-        injections = [base] if base is not None else list(_HEALS.get(f, ()))
-        for name in injections:
+        names = list(_HEALS.get(f, ()))
+        names += [other + f.removeprefix(mine) for mine, other in _COUNTERPARTS if f.startswith(mine)]
+        for name in names:
             for place in (target, None):
                 if (name, place) in self._live:
                     return self._live.pop((name, place))
@@ -78,11 +93,3 @@ class FaultMapper:
                     if key[0] == name:
                         return self._live.pop(key)
         return None
-
-
-def _base(f: str) -> str | None:
-    """The injection that a name of two words undoes: `start_mm2` → `stop_mm2`, `resume_x` → `pause_x`."""
-    for heal, injection in (("start_", "stop_"), ("resume_", "pause_"), ("unpause_", "pause_")):
-        if f.startswith(heal):
-            return injection + f.removeprefix(heal)
-    return None

@@ -1,0 +1,287 @@
+"""Imports a history of Jepsen's Kafka workload (`jepsen.tests.kafka`) as a run folder; streams, any size.
+
+Operations are maps `{:index :time :type :process :f :value …}` or `#jepsen.history.Op{…}` records, one after the
+other or in one vector. `:f` is `:send`, `:poll`, `:txn`, `:assign`, `:subscribe`, `:crash` or `:debug-…`;
+any operation of a process that is no integer is a nemesis's. What they become:
+
+| EDN | tables |
+|---|---|
+| `[:send k v]`, `[:send k [offset v]]` | op_records `send` |
+| `[:poll {k [[offset v] …]}]` | op_records `poll`, in the order of the map |
+| `:assign [k …]`, `:subscribe [k …]` | op_records `assign`; `:seek-to-beginning? true`: reset `earliest` |
+| `:rebalance-log [{:keys [k …]} …]` | op_records `rebalance` |
+| `:process :nemesis` | faults: the first of two equal `:f` injects, the second proves; `:stop-x` heals `:start-x` |
+
+A key k is a partition: an integer is that partition of topic `jepsen`; `"name-3"`, `:name-3`, `["name" 3]` are
+partition 3 of topic `name`. Our own exports say in a comment what each key and process number stands for.
+The cluster is A unless `:cluster` says otherwise. Values become text. `:time` is in nanoseconds.
+
+It cannot see isolation levels, transaction names or consumer groups, which such a history does not hold.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from harness.errors import HistoryError
+from harness.history.edn_export import HEADER, export_edn
+from harness.history.edn_reader import EdnError, EdnReader, Keyword, freeze, to_edn
+from harness.history.importing import RunBuilder, no_garbage_collection
+from harness.history.jsonl_faults import FaultMapper
+from harness.history.jsonl_fields import INT32, INT64
+from harness.history.ops import OpRecord
+
+__all__ = ["import_edn", "export_edn"]
+
+TOPIC: Final = "jepsen"
+_TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
+_DATA: Final = frozenset({"send", "poll", "txn"})
+_CONTROL: Final = frozenset({"assign", "subscribe", "crash", "close", "open"})
+_NAME: Final = re.compile(r"(.+)[-/](\d{1,9})")
+Place = tuple[str, int | None]
+
+
+def import_edn(path: Path | str, run_dir: Path | str) -> Path:
+    """Read the file and make `run_dir` a stored run of it; returns `run_dir`. run.json says `source: edn`.
+
+    Raises HistoryError that names the file, the line and what was expected; nothing is left of a failed import.
+    Raises StorageError when `run_dir` cannot be written.
+    """
+    path = Path(path)
+    with RunBuilder(run_dir, source="edn") as builder, no_garbage_collection():
+        operations = _Operations(builder)
+        reader: EdnReader | None = None
+        try:
+            with path.open(encoding="utf-8") as source:
+                reader = EdnReader(source, on_comment=operations.comment)
+                for form in reader:
+                    operations.add(form)
+        except EdnError as error:
+            raise HistoryError(f"{path}, line {error.line}: not EDN: {error}") from None
+        except _BadOperationError as error:
+            raise HistoryError(f"{path}, line {reader.line if reader else 0}: {error}") from None
+        except UnicodeDecodeError as error:
+            raise HistoryError(f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x}") from None
+        except OSError as error:
+            raise HistoryError(f"{path} cannot be read: {error.strerror}; give a file in EDN") from error
+        if not operations.count:
+            raise HistoryError(f"{path} holds no operation; expected maps like {{:type :invoke, :f :send, …}}")
+        return builder.finish(run_id=path.stem, imported_from=path.name, lines=operations.count)
+
+
+class _BadOperationError(Exception):
+    """An operation that is not of the form; completes the sentence "FILE, line N: …"."""
+
+
+class _Operations:
+    def __init__(self, builder: RunBuilder) -> None:
+        self._builder = builder
+        self._faults = FaultMapper(builder, start_stop=True)
+        self._places: dict[Any, Place] = {}  # key → topic, partition
+        self._processes: dict[int, str] = {}
+        self._last_index = -1
+        self._last_time = 0
+        self.count = 0
+
+    def comment(self, text: str) -> None:
+        """A comment may say what keys and processes stand for (written by export_edn)."""
+        if not text.startswith(HEADER):
+            return
+        for form in EdnReader(io.StringIO(text.removeprefix(HEADER))):
+            for key, (topic, partition) in form.get(":keys", {}).items():
+                self._places[key] = (topic, partition)
+            self._processes.update(form.get(":processes", {}))
+
+    def add(self, op: Any) -> None:
+        """One operation. Raises _BadOperationError."""
+        if type(op) is not dict:
+            raise _BadOperationError(f"expected an operation as a map, found {_show(op)}")
+        type_ = _name(op, ":type")
+        if type_ not in _TYPES:
+            raise _BadOperationError(
+                f"expected :type to be :invoke, :ok, :fail or :info, found {_show(op.get(':type'))}"
+            )
+        f = _name(op, ":f").replace("-", "_")
+        index = self._index(op)
+        time_ns = self._time(op)
+        process = op.get(":process")
+        self.count += 1
+        if type(process) is not int:
+            self._nemesis(op, process, type_, f, time_ns)
+            return
+        who = self._processes.get(process) or str(process)
+        if f in _DATA:
+            records = self._micro_operations(op, type_)
+        elif f in _CONTROL:
+            records = self._assigned(op)
+        elif f.startswith("debug"):
+            records = []
+        else:
+            raise _BadOperationError(
+                f"expected :f of a client to be :send, :poll, :txn, :assign, :subscribe, :crash or"
+                f" :debug-…, found {_show(op.get(':f'))}"
+            )
+        for entry in op.get(":rebalance-log") or ():
+            if type(entry) is dict:
+                records.extend(OpRecord("rebalance", *self._place(key)) for key in entry.get(":keys") or ())
+        cluster = _text(op, ":cluster") or "A"
+        self._builder.saw(cluster)
+        error, words = _error(op)
+        self._builder.op(
+            *(index, time_ns, who, type_, f, self._builder.invoke_index(index, who, type_, f, _signature(records))),
+            records,
+            phase=_text(op, ":phase"),
+            cluster=cluster,
+            client=_text(op, ":client"),
+            txn=_text(op, ":txn"),
+            group=_text(op, ":group"),
+            isolation=_text(op, ":isolation"),
+            reset="earliest" if op.get(":seek-to-beginning?") else _text(op, ":reset"),
+            error=error,
+            error_text=words,
+        )
+
+    def _micro_operations(self, op: dict[Any, Any], type_: str) -> list[OpRecord]:
+        records: list[OpRecord] = []
+        value = op.get(":value")
+        for step in _list(value, "a vector of micro-operations"):
+            name = step[0] if type(step) is list and step else None
+            if name == ":send" and len(step) == 3:
+                _, key, sent = step
+                offset = None
+                if type_ != "invoke" and type(sent) is list:
+                    offset, sent = self._pair(sent)
+                topic, partition = self._place(key)
+                records.append(OpRecord("send", topic, partition, offset, _value(sent)))
+            elif name == ":poll" and len(step) <= 2:
+                polled = step[1] if len(step) == 2 else None
+                if polled is None:
+                    continue
+                if type(polled) is not dict:
+                    raise _BadOperationError(f"expected [:poll {{k [[offset value] …]}}], found {_show(step)}")
+                for key, pairs in polled.items():
+                    topic, partition = self._place(key)
+                    for pair in _list(pairs, "a vector of [offset value] pairs"):
+                        offset, read = self._pair(pair)
+                        records.append(OpRecord("poll", topic, partition, offset, _value(read)))
+            else:
+                raise _BadOperationError(f"expected [:send k v] or [:poll …], found {_show(step)}")
+        return records
+
+    def _pair(self, pair: Any) -> tuple[int | None, Any]:
+        if type(pair) is not list or len(pair) != 2:
+            raise _BadOperationError(f"expected a pair [offset value], found {_show(pair)}")
+        offset, value = pair
+        if offset is not None and (type(offset) is not int or not -INT64 <= offset < INT64):
+            raise _BadOperationError(f"expected an offset to be an integer or nil, found {_show(offset)}")
+        return offset, value
+
+    def _assigned(self, op: dict[Any, Any]) -> list[OpRecord]:
+        keys = op.get(":keys", op.get(":value"))
+        if not isinstance(keys, list):
+            return []
+        offsets = op.get(":offsets") or {}
+        return [
+            OpRecord("assign", *self._place(key), offsets.get(freeze(key)) if isinstance(offsets, dict) else None)
+            for key in keys
+        ]
+
+    def _place(self, key: Any) -> Place:
+        key = freeze(key)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _place_of(key)
+        return place
+
+    def _index(self, op: dict[Any, Any]) -> int:
+        index = op.get(":index")
+        if index is None:
+            index = self._last_index + 1
+        if type(index) is not int or not -INT64 <= index < INT64:
+            raise _BadOperationError(f"expected :index to be an integer, found {_show(index)}")
+        if index <= self._last_index:
+            raise _BadOperationError(f"expected :index to be greater than {self._last_index}, found {index}")
+        self._last_index = index
+        return index
+
+    def _time(self, op: dict[Any, Any]) -> int:
+        time = op.get(":time")
+        if time is None:
+            return self._last_time
+        if type(time) not in (int, float) or not -INT64 <= time < INT64:
+            raise _BadOperationError(f"expected :time to be nanoseconds, found {_show(time)}")
+        self._last_time = int(time)
+        return self._last_time
+
+    def _nemesis(self, op: dict[Any, Any], process: Any, type_: str, f: str, time_ns: int) -> None:
+        if type(process) is not Keyword and type(process) is not str:
+            raise _BadOperationError(f"expected :process to be an integer or a keyword, found {_show(process)}")
+        value = op.get(":value")
+        fields = {"f": f} if value is None else {"f": f, "value": to_edn(value)}
+        error, words = _error(op)
+        if error is not None:
+            fields["error"] = f"{error} {words or ''}".strip()
+        self._faults.event(fields, Keyword(process).name, type_, f, time_ns)
+
+
+def _place_of(key: Any) -> Place:
+    if type(key) is int:
+        return (TOPIC, key) if 0 <= key < INT32 else (str(key), 0)
+    if type(key) is tuple and len(key) == 2 and type(key[1]) is int and 0 <= key[1] < INT32:
+        return Keyword(key[0]).name if isinstance(key[0], str) else to_edn(key[0]), key[1]
+    name = Keyword(key).name if isinstance(key, str) else to_edn(key)
+    match = _NAME.fullmatch(name)
+    return (match[1], int(match[2])) if match else (name, 0)
+
+
+def _signature(records: Iterable[OpRecord]) -> tuple[str | None, ...]:
+    return tuple(r.value for r in records if r.action == "send")
+
+
+def _value(value: Any) -> str | None:
+    if type(value) is int:
+        return str(value)
+    if value is None or type(value) is str:
+        return value
+    return Keyword(value).name if type(value) is Keyword else to_edn(value)
+
+
+def _name(op: dict[Any, Any], key: str) -> str:
+    value = op.get(key)
+    if type(value) is Keyword:
+        return value.name
+    if type(value) is str:
+        return value
+    raise _BadOperationError(f"expected {key} to be a keyword, found {_show(value)}")
+
+
+def _text(op: dict[Any, Any], key: str) -> str | None:
+    value = op.get(key)
+    return None if value is None else _value(value)
+
+
+def _error(op: dict[Any, Any]) -> tuple[str | None, str | None]:
+    error = op.get(":error")
+    words = _text(op, ":error-text")
+    if error is None:
+        return None, words
+    if type(error) is list and error and type(error[0]) is Keyword:
+        return error[0].name, words or (to_edn(error[1:])[1:-1] or None)
+    return _value(error), words
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if value is None:
+        return []
+    if type(value) is not list:
+        raise _BadOperationError(f"expected {what}, found {_show(value)}")
+    return value
+
+
+def _show(value: Any) -> str:
+    shown = to_edn(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."

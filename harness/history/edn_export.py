@@ -1,0 +1,153 @@
+"""Writes one cluster's operations in the form that Jepsen's Kafka checker (`jepsen.tests.kafka`) reads.
+
+One operation a line. Integer keys stand for partitions and integer processes for ours; a first comment line says
+which is which, so that our importer gives the same names back. What Jepsen has no word for is left out (offset
+commits, mirror and administrator operations, evidence); phase, client, txn, group, isolation, reset and error go
+along as further keys, which Jepsen ignores.
+
+Transactions recorded in steps (begin, sends, commit) become one `:txn` operation, from the begin to the step that
+decided it: committed `:ok`, aborted `:fail`, otherwise `:info`. Operations are then numbered anew.
+
+Jepsen's checker throws on a value that was read and never sent, e.g. on a mirror's destination: export cluster A.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.errors import HistoryError
+from harness.history.edn_lines import Names, Operation, operation_line
+from harness.history.edn_reader import to_edn
+from harness.history.edn_steps import merge_steps
+from harness.history.ops import OpRecord
+from harness.history.store import StoredRun, open_run
+from harness.history.writer import storage_error
+
+HEADER: Final = ";; shatterproof "
+_OPS: Final = [
+    *("index", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn", "group"),
+    *("isolation", "reset", "error", "error_text"),
+]
+_RECORDS: Final = ["op_index", "action", "topic", "partition", "offset", "value"]
+_STEPS: Final = ("txn_begin", "txn_commit", "txn_abort")
+_ACTIONS: Final = ["send", "poll", "assign", "rebalance"]
+_EXPORTED: Final = frozenset({"send", "poll", "txn", "assign", "subscribe", "crash", *_STEPS})
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the file, its operations, and operations that Jepsen has no word for."""
+
+    path: Path
+    operations: int
+    left_out: int
+
+
+def export_edn(run_dir: Path | str, out: Path | str, *, cluster: str = "A") -> Exported:
+    """Write the operations of one cluster as EDN; streams when the files are in order of index (ours are).
+
+    Raises HistoryError when the run cannot be read or has no operation on that cluster, StorageError when `out`
+    cannot be written. `out` appears only when it is whole.
+    """
+    run, out = open_run(run_dir), Path(out)
+    names, steps = _names(run)
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as sink:
+            exported = _write(run, sink, names, steps, cluster)
+            sink.flush()
+            os.fsync(sink.fileno())
+        if not exported[0]:
+            raise HistoryError(f"{run.path} holds no operation on cluster {cluster}; choose one that it has")
+        temporary.replace(out)
+    except OSError as error:
+        raise storage_error(out.parent, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Exported(out, *exported)
+
+
+def _write(run: StoredRun, sink: IO[str], names: Names, steps: bool, cluster: str) -> tuple[int, int]:
+    left_out = 0
+
+    def wanted() -> Iterator[Operation]:
+        nonlocal left_out
+        for operation in _operations(run):
+            if (operation.cluster or "A") != cluster or operation.process.startswith("nemesis"):
+                continue
+            if operation.f in _EXPORTED or operation.f.startswith("debug"):
+                yield operation
+            else:
+                left_out += 1
+
+    header: dict[str, Any] = names.header()
+    if header:
+        sink.write(HEADER + to_edn(header) + "\n")
+    written = 0
+    for operation in merge_steps(wanted()) if steps else wanted():
+        sink.write(operation_line(operation, names))
+        written += 1
+    return written, left_out
+
+
+def _names(run: StoredRun) -> tuple[Names, bool]:
+    """How partitions, processes and values are written, from one look at the columns concerned."""
+    ops = run.read_table("ops", ["process", "f"]).group_by(["process", "f"]).aggregate([]).to_pylist()
+    records = run.read_table("op_records", ["action", "topic", "partition", "value", "offset"])
+    records = records.filter(pc.field("action").isin(_ACTIONS))
+    places = records.group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    values = records.column("value").drop_null()
+    integers = bool(pc.all(pc.match_substring_regex(values, r"^(0|-?[1-9]\d{0,17})$"), min_count=0).as_py())
+    names = Names(
+        places=[(p["topic"], p["partition"]) for p in places if p["topic"] is not None],
+        processes=[o["process"] for o in ops],
+        integers=integers and len(values) > 0,
+        found=_found(records),
+    )
+    return names, any(o["f"] in _STEPS for o in ops)
+
+
+def _found(records: pa.Table) -> dict[str, tuple[str, int]]:
+    """Where the values were read that were sent to a partition nobody knows (value → topic, partition)."""
+    unplaced = records.filter(pc.field("partition").is_null() & (pc.field("action") == "send"))
+    if unplaced.num_rows == 0:
+        return {}
+    values = pc.unique(unplaced["value"])
+    read = records.filter((pc.field("action") == "poll") & pc.field("value").isin(values))
+    return {r["value"]: (r["topic"], r["partition"]) for r in read.to_pylist() if r["value"] is not None}
+
+
+def _operations(run: StoredRun) -> Iterator[Operation]:
+    """The events with their records, in order of index."""
+    records = _rows(run, "op_records", "op_index", _RECORDS)
+    ahead = next(records, None)
+    for row in _rows(run, "ops", "index", _OPS):
+        index = row[0]
+        mine: list[OpRecord] = []
+        while ahead is not None and ahead[0] <= index:
+            if ahead[0] == index:
+                mine.append(OpRecord(*ahead[1:]))
+            ahead = next(records, None)
+        yield Operation(*(*row, mine))
+
+
+def _rows(run: StoredRun, table: str, order: str, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    """Rows as tuples in ascending order of a column; a table that is not in that order is sorted in memory."""
+    if run.sorted_by(table, order):
+        batches = run.batches(table, columns)
+    else:
+        keys = [(order, "ascending")]
+        read = columns
+        if table == "op_records":
+            keys.append(("position", "ascending"))
+            read = [*columns, "position"]
+        batches = iter(run.read_table(table, read).sort_by(keys).select(columns).to_batches())
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
