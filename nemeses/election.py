@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.clusters.base import Cluster, PartitionInfo
 from harness.errors import ClusterError, FaultError, WaitTimeoutError
 from nemeses.base import FaultContext
-from nemeses.probes import log_end
+from nemeses.direct import elect_unclean, high_watermark
 
 ALONE_S = 40.0
 ACKNOWLEDGED_S = 15.0
@@ -37,7 +37,7 @@ def await_alone(context: FaultContext, cluster: Cluster, info: PartitionInfo) ->
         instead=lambda: f"in sync: {list(now(cluster, info).isr)}",
         swallow=(ClusterError,),
     )
-    return log_end(cluster, info.topic, info.partition)
+    return high_watermark(cluster, info)
 
 
 def await_alone_acknowledged(
@@ -52,17 +52,17 @@ def await_alone_acknowledged(
     if at_least:
         try:
             context.wait(
-                lambda: log_end(cluster, info.topic, info.partition) >= since + at_least,
+                lambda: high_watermark(cluster, info) >= since + at_least,
                 timeout_s=ACKNOWLEDGED_S,
                 what=f"{at_least} records acknowledged by the leader of {name} alone",
                 swallow=(ClusterError,),
             )
         except WaitTimeoutError as error:
-            if log_end(cluster, info.topic, info.partition) <= since:
+            if high_watermark(cluster, info) <= since:
                 raise FaultError(
                     f"the leader of {name} acknowledged no record alone in {ACKNOWLEDGED_S:g} s: nobody writes to it"
                 ) from error
-    return log_end(cluster, info.topic, info.partition)
+    return high_watermark(cluster, info)
 
 
 def await_leader_gone(context: FaultContext, cluster: Cluster, info: PartitionInfo) -> int | None:
@@ -91,7 +91,7 @@ def elect(context: FaultContext, cluster: Cluster, info: PartitionInfo) -> int:
     answers: list[str] = []
 
     def elected() -> int | None:
-        answer = cluster.elect_unclean(info.topic, info.partition)
+        answer = elect_unclean(cluster, info)
         if answer is not None:
             answers.append(answer)
         leader = now(cluster, info).leader

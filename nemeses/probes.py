@@ -9,9 +9,6 @@ import socket
 import time
 from collections.abc import Collection
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
-
 from harness.clusters.base import Cluster, Node, NodeRole, NodeState
 from harness.clusters.probe import answers, metadata
 from harness.errors import ClusterError, FaultError, ShatterError
@@ -112,20 +109,3 @@ def await_back(cluster: Cluster, node: Node, *, timeout_s: float, excused: Colle
         swallow=(ShatterError,),
     )
     return f"{node.name} answers and is in sync everywhere after {time.monotonic() - began:.1f} s"
-
-
-def log_end(cluster: Cluster, topic: str, partition: int, *, timeout_s: float = 5.0) -> int:
-    """High watermark of the partition as its leader tells clients (read uncommitted).
-
-    Raises: ClusterError when the leader does not say it in time.
-    """
-    asked = TopicPartition(topic, partition)
-    try:
-        futures = cluster.admin().list_offsets(
-            {asked: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=timeout_s,
-        )
-        return int(futures[asked].result(timeout=timeout_s + 1).offset)
-    except Exception as error:
-        raise ClusterError(f"cluster {cluster.name} does not tell the end of {topic}-{partition}: {error}") from error

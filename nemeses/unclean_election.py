@@ -87,14 +87,8 @@ class UncleanElection:
         wanted = MIN_INSYNC[spec.role]
         target = f"{victim.name} (leader of {name})"
         params = {**spec.params, SETTING: wanted, "leader": info.leader}
-        before = topic_config.read(cluster, info.topic, SETTING)
         context.began(target, params)
-        if before != str(wanted):
-            context.undo.push(
-                f"restore {SETTING} of {info.topic}",
-                lambda: topic_config.restore(context.recorder, cluster, info.topic, SETTING, before),
-            )
-            topic_config.alter(context.recorder, cluster, info.topic, SETTING, str(wanted))
+        topic_config.change(context, cluster, info.topic, SETTING, str(wanted))
         old = epochs.read(cluster, victim, info.topic, info.partition)
         port = cluster.repl_port
         context.undo.push(f"open port {port} of {victim.name}", lambda: netcut.join(victim, port, "in"))
@@ -111,7 +105,7 @@ class UncleanElection:
         lost = max(0, acknowledged - start.offset)
         seen = (
             f"{name}: broker {info.leader} had acknowledged everything below {acknowledged} "
-            f"({acknowledged - since} records alone); broker {leader}, elected {'clean' if clean else 'unclean'}, "
+            f"({acknowledged - since} or more of it alone); broker {leader}, elected {'clean' if clean else 'unclean'}, "
             f"leads from {start.offset} at epoch {start.epoch}: "
         )
         seen += f"offsets {start.offset} to {acknowledged - 1} are lost" if lost else "nothing acknowledged is lost"

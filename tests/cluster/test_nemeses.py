@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import docker
 import pyarrow.dataset as ds
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -17,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from harness.clock import MonotonicClock
 from harness.clusters.base import Cluster, Node, NodeState
+from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.errors import ClusterError
 from harness.history.recorder import RunRecorder
@@ -25,6 +29,9 @@ from harness.wait import wait_until
 from nemeses.base import FaultSpec
 from nemeses.conductor import Conductor
 from nemeses.outcomes import FaultOutcome, FaultState
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight
+from mirroring import mm2, write
 
 HOLD_S = 600.0  # longer than any test: these faults are ended by heal_all
 
@@ -391,6 +398,72 @@ def test_a_second_victim_beyond_the_quorum_is_skipped_with_the_reason(stage: Sta
     assert skip["fault_id"] == 2
     assert "the quorum of A bears the loss of 1 node" in str(skip["result"])
     stage.well()
+
+
+@pytest.fixture(scope="module")
+def mirrored(session_pair: RunningTopology, images: ImageSet) -> Iterator[str]:
+    """MirrorMaker 2 carries this topic from A to B, for the tests below."""
+    topic = f"m-{secrets.token_hex(4)}"
+    session_pair.clusters["A"].create_topic(topic, partitions=1, replication=3)
+    with mm2(session_pair, images, [topic], contract="mm2-at-least-once"):
+        carried(session_pair, topic, "warm-up", timeout_s=60)
+        yield topic
+
+
+def carried(pair: RunningTopology, topic: str, value: str, *, timeout_s: float) -> None:
+    """Write a value to A and wait until it can be read from B."""
+    write(pair.clusters["A"].bootstrap, topic, [value])
+    wait_until(
+        lambda: topic in pair.clusters["B"].topics() and value in values(pair.clusters["B"], topic).values(),
+        timeout_s=timeout_s,
+        what=f"{value} to be carried to B",
+        interval_s=1,
+    )
+
+
+def not_carried(pair: RunningTopology, topic: str, value: str) -> bool:
+    write(pair.clusters["A"].bootstrap, topic, [value])
+    time.sleep(2)
+    return value not in values(pair.clusters["B"], topic).values()
+
+
+@pytest.mark.parametrize("how", ["cgroup", "sigstop"])
+def test_mirror_pause_stops_the_flow(stage: Stage, mirrored: str, how: str) -> None:
+    with stage.fault("mirror-pause", "mirror", "any", pick=0, how=how) as outcome:
+        assert outcome.target == "mirror-1"
+        assert not_carried(stage.pair, mirrored, f"while paused by {how}")
+    carried(stage.pair, mirrored, f"after {how}", timeout_s=30)
+    assert f"while paused by {how}" in values(stage.pair.clusters["B"], mirrored).values()
+
+
+def test_unclean_election_on_b_loses_what_the_mirror_wrote(stage: Stage, mirrored: str) -> None:
+    """On B the mirror is the only writer: what B acknowledged to it and lost, it does not send again."""
+    a, b = stage.pair.clusters["A"], stage.pair.clusters["B"]
+    with (
+        Writer(a.bootstrap, mirrored) as writer,
+        stage.fault("unclean-election", "B", "leader", topic=mirrored, partition=0, alone=10) as outcome,
+    ):
+        match = re.search(r"offsets (\d+) to (\d+) are lost", outcome.why)
+        assert match, outcome.why
+    carried(stage.pair, mirrored, "after the election", timeout_s=60)
+    missing = set(writer.acknowledged) - set(values(b, mirrored).values())
+    assert set(writer.acknowledged) <= set(values(a, mirrored).values())
+    assert len(missing) >= int(match[2]) - int(match[1]) + 1
+
+
+def test_mirror_kill_ends_the_process_and_it_carries_on_after_its_start(
+    stage: Stage, mirrored: str, engine_client: docker.DockerClient
+) -> None:
+    assert stage.pair.mirror is not None
+    (node,) = stage.pair.mirror.nodes()
+    with stage.fault("mirror-kill", "mirror", "any", pick=3) as outcome:
+        assert outcome.target == "mirror-1"
+        container = engine_client.containers.get(node.container)  # type: ignore[attr-defined]
+        assert container.status == "exited"
+        assert container.attrs["State"]["ExitCode"] == 137  # by SIGKILL
+        assert not_carried(stage.pair, mirrored, "while dead")
+    carried(stage.pair, mirrored, "after the kill", timeout_s=60)
+    assert "while dead" in values(stage.pair.clusters["B"], mirrored).values()
 
 
 def _resource(topic: str) -> object:
