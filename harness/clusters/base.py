@@ -90,7 +90,11 @@ class Node(Protocol):
         ...
 
     def exec(self, command: Sequence[str], *, timeout_s: float = 30, privileged: bool = False) -> ExecResult:
-        """Run a command inside."""
+        """Run a command inside.
+
+        privileged: with every capability, where the engine itself has them all (not inside another container);
+        `net` needs only the one to change the network.
+        """
         ...
 
     def net(self, script: str, *, timeout_s: float = 30) -> ExecResult:

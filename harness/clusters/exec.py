@@ -16,6 +16,7 @@ from harness.clusters.docker_clients import explain
 from harness.errors import ClusterError
 
 _GRACE_S = 3.0
+_NOT_RUN = (126, 127)
 _TIMED_OUT = (124, 137)  # of `timeout`: ended by it, or killed by it
 
 
@@ -42,6 +43,8 @@ def run_bounded(
         raise ClusterError(f"{node}: `{words}` did not end within {timeout_s:g} s") from error
     except (docker.errors.APIError, requests.RequestException, OSError) as error:
         raise ClusterError(f"{node}: `{words}` cannot be run: {explain(error)}") from error
+    if code in _NOT_RUN and output.startswith("OCI runtime"):
+        raise ClusterError(f"{node}: `{words}` cannot be run: {output.strip()[-500:]}")
     if code in _TIMED_OUT and time.monotonic() - started >= timeout_s:
         raise ClusterError(f"{node}: `{words}` did not end within {timeout_s:g} s; it said: {output[-500:]!r}")
     return ExecResult(code, output)

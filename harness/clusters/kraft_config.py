@@ -93,7 +93,7 @@ def check_extra(extra: Mapping[str, str], where: str) -> None:
     for key, value in extra.items():
         if key in RESERVED:
             raise UsageError(f"{where}: {key} is set by the harness and cannot be changed; leave it out")
-        if not key or any(c in key for c in "= \t\n:#") or "\n" in value:
+        if not isinstance(value, str) or not key or any(c in key for c in "= \t\n:#") or "\n" in value:
             raise UsageError(f"{where}: {key!r} = {value!r} is not one line of a Kafka configuration")
 
 

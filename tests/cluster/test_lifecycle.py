@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology, attach, start_topology
 from harness.clusters.topology import ClusterSpec, ImageNames, NodePlan, TopologySpec
 from harness.errors import ClusterError, EngineError, ImageError, UsageError
+from harness.wait import wait_until
 
 NewRunId = Callable[[], str]
 SMALL = (ClusterSpec(name="A", brokers=1),)
@@ -189,6 +191,24 @@ def test_kill_9_of_the_owner_then_clean_leaves_nothing(clients: DockerClients, n
         owner.wait(10)
         assert owner.stdout is not None
         owner.stdout.close()
+        clean(clients, run=run_id, force=True)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.5])
+def test_interrupt_while_starting_leaves_nothing(clients: DockerClients, new_run_id: NewRunId, seconds: float) -> None:
+    run_id = new_run_id()
+    owner = _run_python(_START.format(module="pair", function="start_topology"), run_id)
+    try:
+        wait_until(lambda: labelled_objects(clients, run=run_id), timeout_s=20, what="the first object of the run")
+        time.sleep(seconds)
+        owner.send_signal(signal.SIGINT)
+        output, _ = owner.communicate(timeout=60)
+        assert owner.returncode != 0
+        assert output == "", "it must have been interrupted before it was up"
+        assert labelled_objects(clients, run=run_id) == []
+    finally:
+        owner.kill()
+        owner.wait(10)
         clean(clients, run=run_id, force=True)
 
 
