@@ -8,10 +8,11 @@ It cannot see whether a history is complete: an importer knows no schedule, no f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from harness.errors import HistoryError
 from harness.history.importing import RunBuilder, no_garbage_collection
@@ -19,6 +20,7 @@ from harness.history.jsonl_events import EventMapper
 from harness.history.jsonl_fields import INT64, BadLineError, show, valid_text, wrong
 
 TIME_UNITS: Final[Mapping[str, int]] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_decode: Final = msgspec.json.Decoder().decode  # a third of the time of the standard library's
 _TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
 
 
@@ -85,12 +87,8 @@ def _read(path: Path, events: EventMapper, unit: int) -> int:
 
 def _parse(raw: bytes) -> dict[str, Any]:
     try:
-        line = json.loads(raw.decode())
-    except UnicodeDecodeError as error:
-        raise BadLineError(f"expected UTF-8, found byte 0x{raw[error.start]:02x} at column {error.start + 1}") from None
-    except json.JSONDecodeError as error:
-        raise BadLineError(f"expected a JSON object, but it is not JSON: {error.msg} at column {error.colno}") from None
-    except (RecursionError, ValueError) as error:
+        line = _decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise BadLineError(f"expected a JSON object, but it is not JSON: {error}") from None
     if type(line) is not dict:
         raise BadLineError(f"expected a JSON object, found {show(line)}")
