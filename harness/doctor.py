@@ -19,6 +19,7 @@ import requests
 from packaging.requirements import Requirement
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harness.clusters import cleanup, engine, images, subnets
 from harness.clusters.docker_clients import DockerClients
@@ -260,7 +261,7 @@ def render(checks: Sequence[Check], console: Console) -> None:
         table.add_column(title, overflow="fold")
     for check in checks:
         mark = "[green]✓[/]" if check.ok else ("[red]✗[/]" if check.blocks else "[yellow]![/]")
-        table.add_row(mark, check.name, check.found, "" if check.ok else check.need)
+        table.add_row(mark, check.name, Text(check.found), Text("" if check.ok else check.need))
     console.print(table, highlight=False)
     for check in checks:
         if not check.ok and check.mend:

@@ -91,7 +91,7 @@ def build(
             decode=True,
             timeout=_BUILD_SILENCE_S,
         )
-        _follow(stream, recipe.name, log, on_progress, cancelled or Event())
+        follow(stream, recipe.name, log, on_progress, cancelled or Event())
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise ImageError(
             f"the engine stopped building image {recipe.name} in {log.step or 'its first step'}: {error}; "
@@ -184,10 +184,13 @@ def _cannot_make_base() -> str:
     return ""
 
 
-def _follow(
+def follow(
     stream: Iterator[Mapping[str, Any]], name: str, log: BuildLog, on_progress: Progress, cancelled: Event
 ) -> None:
-    """Read a build's output to its end."""
+    """Read a build's output to its end, telling each step.
+
+    `stream`: the engine's chunks, with `stream` (text) or `error`. Raises: ImageError at an error, or when called off.
+    """
     try:
         for chunk in stream:
             if cancelled.is_set():

@@ -7,6 +7,7 @@ recipe makes a new name. A user's own Kafka image is pulled when it is absent an
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
@@ -118,7 +119,7 @@ def layout_version(client: docker.DockerClient, image: str) -> tuple[str, str | 
     wanted = f"an image with Kafka's jars in {_LIBS} as apache/kafka has (4.0 or newer)"
     try:
         output = client.containers.run(
-            image, ["-c", f"ls {_LIBS}; command -v java || ls /opt/java/bin/java"],
+            image, ["-c", f"ls {_LIBS} && (command -v java || ls /opt/java/bin/java)"],
             entrypoint="sh", remove=True, network_mode="none", labels={LABEL: "check"},
         )  # fmt: skip
     except docker.errors.ContainerError as error:
@@ -141,6 +142,12 @@ def versions_of(image: str, names: list[str], wanted: str = "another image") -> 
     return kafka[0], mirror[0] if len(mirror) == 1 else None
 
 
+def outdated(tags: Iterable[str], plan: Plan) -> list[str]:
+    """The tags of ours that are not of this version."""
+    current = (plan.base, plan.kafka, plan.toxiproxy)
+    return [tag for tag in tags if tag.startswith("shatterproof/") and tag not in current]
+
+
 def prune_images(client: docker.DockerClient) -> tuple[int, int]:
     """Remove images of ours that this version does not use, and the layers of build stages.
 
@@ -149,14 +156,13 @@ def prune_images(client: docker.DockerClient) -> tuple[int, int]:
     plan = plan_images()
     removed = 0
     for image in client.images.list(filters={"label": f"{LABEL}=1"}):
-        for name in image.tags:
-            if name.startswith("shatterproof/") and name not in (plan.base, plan.kafka, plan.toxiproxy):
-                try:
-                    client.images.remove(name)
-                    removed += 1
-                except docker.errors.APIError as error:
-                    if error.status_code not in (404, 409):  # gone meanwhile, or in use
-                        raise ImageError(f"cannot remove image {name}: {explain(error)}") from error
+        for name in outdated(image.tags, plan):
+            try:
+                client.images.remove(name)
+                removed += 1
+            except docker.errors.APIError as error:
+                if error.status_code not in (404, 409):  # gone meanwhile, or in use
+                    raise ImageError(f"cannot remove image {name}: {explain(error)}") from error
     freed = client.images.prune(filters={"dangling": True, "label": LABEL})
     return removed + len(freed.get("ImagesDeleted") or []), int(freed.get("SpaceReclaimed") or 0)
 
@@ -219,7 +225,11 @@ def _ensure_user_image(client: docker.DockerClient, name: str, tell: Progress) -
         ) from error
     except (docker.errors.DockerException, requests.RequestException) as error:
         words = _brief(error)
-        if re.search(r"denied|unauthori[sz]ed|not found|manifest unknown|invalid reference", words, re.IGNORECASE):
+        if re.search(
+            r"denied|forbidden|credentials|unauthori[sz]ed|not found|manifest unknown|invalid reference",
+            words,
+            re.IGNORECASE,
+        ):
             mend = "check the name and the tag given to --kafka-image; for a private registry call `docker login` first"
         else:
             mend = (
@@ -243,6 +253,8 @@ def _exists(client: docker.DockerClient, name: str) -> bool:
     except docker.errors.ImageNotFound:
         return False
     except (docker.errors.DockerException, requests.RequestException) as error:
+        if "invalid reference" in explain(error):
+            raise ImageError(f"{name!r} is not an image name: write one such as apache/kafka:4.3.1") from error
         raise ImageError(f"the engine cannot say whether it has image {name}: {explain(error)}") from error
     return True
 
