@@ -251,7 +251,8 @@ class _Run:
         for note in captured.notes:
             self._note(note)
         self.captured = True
-        self.display.say(f"logs of {captured.replicas} replicas, {captured.bytes / 1e6:.1f} MB")
+        replicas = sum(len(folders) for brokers in captured.replicas.values() for folders in brokers.values())
+        self.display.say(f"logs of {replicas} replicas")
 
     def _work(self, load: Load, seconds: float) -> None:
         """Let the clients work for this long, showing what they do; their own errors end the run."""
