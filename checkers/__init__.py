@@ -7,7 +7,18 @@ so that it can be imported without Spark.
 
 MODULES: tuple[str, ...] = (
     # clients (section 1 of the catalogue)
+    "lost_write",
     "duplicate",
+    "inconsistent_offsets",
+    "misplaced",
+    "aborted_read",
+    "torn_transaction",
+    "ack_mismatch",
+    "send_order",
+    "poll_order",
+    "end_offset_regressed",
+    "stuck",
+    "thin",
     # logs (sections 2 and 3)
 )
 """One name per checker module, in the order in which the catalogue lists them."""

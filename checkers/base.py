@@ -32,6 +32,7 @@ class Severity(StrEnum):
 
 ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
     ("kind", "string"),
+    ("form", "string"),  # which form of the kind, where a contract may tell them apart; else null
     ("cluster", "string"),
     ("topic", "string"),
     ("partition", "int"),
@@ -50,6 +51,7 @@ class Kind:
 
     `what`: what must hold, in one sentence. `blind`: what it cannot see. `sources`: KIP, issue, report or paper
     behind the definition. `requires`: stored tables without which the kind is `unknown`.
+    `forms`: names in the column `form`, which contracts may judge apart as `kind/form`.
     `section`: section of the catalogue (1 clients, 2 logs, 3 producers, 4 groups and access, 5 object stores).
     """
 
@@ -58,6 +60,7 @@ class Kind:
     section: int
     what: str
     blind: str
+    forms: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     requires: tuple[str, ...] = ("ops", "op_records")
 
@@ -96,13 +99,14 @@ def anomalies(
     kind: str | Column,
     *,
     explain: Column,
-    cluster: Column | str = "cluster",
-    topic: Column | str = "topic",
-    partition: Column | str = "partition",
+    cluster: Column | str | None = "cluster",
+    topic: Column | str | None = "topic",
+    partition: Column | str | None = "partition",
     offset: Column | str | None = "offset",
     value: Column | str | None = "value",
     ops: Column | None = None,
     rank: Column | str | int = 0,
+    form: Column | None = None,
 ) -> DataFrame:
     """Shape `rows` into anomaly rows. Names are columns of `rows`; None stands for null."""
 
@@ -115,6 +119,7 @@ def anomalies(
 
     values: dict[str, Column] = {
         "kind": F.lit(kind) if isinstance(kind, str) else kind,
+        "form": col(form),
         "cluster": col(cluster),
         "topic": col(topic),
         "partition": col(partition),

@@ -21,3 +21,21 @@ CHECKERS: dict[str, Checker] = _load()
 
 CATALOGUE: dict[str, Kind] = {kind.name: kind for checker in CHECKERS.values() for kind in checker.kinds}
 """Kind name → kind, in the catalogue's order."""
+
+
+def listing(*, verbose: bool = False) -> list[dict[str, object]]:
+    """What `shatter list checkers` shows, one row per kind; `verbose` adds sources, forms and blind spots."""
+    rows: list[dict[str, object]] = []
+    for checker in CHECKERS.values():
+        for kind in checker.kinds:
+            row: dict[str, object] = {"name": kind.name, "severity": str(kind.severity), "what must hold": kind.what}
+            if verbose:
+                row |= {
+                    "checker": checker.name,
+                    "forms": list(kind.forms),
+                    "needs": list(kind.requires),
+                    "cannot see": kind.blind,
+                    "sources": list(kind.sources),
+                }
+            rows.append(row)
+    return rows

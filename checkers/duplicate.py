@@ -1,7 +1,8 @@
 """`duplicate`: one value at two or more offsets of a partition, on one cluster.
 
-Proves: clients, or the log that counts, hold a value twice. Copies of aborted transactions do not count, because
-nobody is meant to see them. Whether duplicates are a fault or a known price is the contract's business.
+Proves: clients, or the log that counts, hold a value twice. Copies of aborted transactions do not count where a log
+shows that they were aborted, because nobody is meant to see them. Whether duplicates are a fault or a known price is
+the contract's business.
 
 Cannot see: two copies of which one has expired before anybody read it.
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence
-from checkers.tables import PARTITION, Tables
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
+from checkers.partitions import KEY
+from checkers.tables import Tables
 
 DUPLICATE = Kind(
     name="duplicate",
@@ -25,21 +27,28 @@ DUPLICATE = Kind(
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Values seen at two or more offsets of one partition."""
-    by_value = t.seen.groupBy(*PARTITION, "value").agg(
-        F.min("offset").alias("offset"),
-        F.max("offset").alias("last"),
-        F.countDistinct("offset").alias("copies"),
-        F.array_sort(F.collect_set("op_index")).alias("ops"),
+    """Values seen at two or more offsets of one partition. `offset` is the second copy's."""
+    places = t.suspects.where("is_duplicate").select("value", "op", "done_index", F.explode("places").alias("p"))
+    copies = (
+        places.groupBy("value", *(F.col(f"p.{c}").alias(c) for c in KEY))
+        .agg(
+            F.sort_array(F.collect_set("p.offset")).alias("offsets"),
+            *(F.min(c).alias(c) for c in ("op", "done_index")),
+            F.min("p.op_index").alias("first_read"),
+            F.max("p.op_index").alias("last_read"),
+        )
+        .where("size(offsets) > 1")
     )
     return anomalies(
-        by_value.where("copies > 1"),
+        copies,
         "duplicate",
-        ops=F.slice("ops", 1, 8),
-        rank=-F.col("copies"),
+        offset=F.col("offsets")[1],
+        ops=op_list("op", "done_index", "first_read", "last_read"),
+        rank=-F.size("offsets"),
         explain=sentence(
-            "%s of %s-%s on %s is there %s times, from offset %s to offset %s",
-            *("value", "topic", "partition", "cluster", "copies", "offset", "last"),
+            "%s is %s times in %s-%s on %s: at offsets %s",
+            *("value", F.size("offsets"), "topic", "partition", "cluster"),
+            F.concat_ws(", ", F.slice("offsets", 1, 8).cast("array<string>")),
         ),
     )
 

@@ -63,7 +63,8 @@ def spark_session(*, master: str = MASTER, memory: str = "2g", app: str = "shatt
     if SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = str(find_java())
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for noisy in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
     local = master.startswith("local")
     options = {
         "spark.ui.enabled": "false",

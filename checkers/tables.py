@@ -7,13 +7,15 @@ and `origin_topic` the name on A (`canonical`), so that two clusters can be join
 
 from __future__ import annotations
 
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from checkers import fates, history, partitions
+from checkers.facts import Facts, learn
 from checkers.stored import Stored, open_stored
 from harness.history.runfile import RunMeta
 
@@ -101,20 +103,11 @@ class Tables:
     @cached_property
     def log(self) -> DataFrame:
         """Every record (control records included) of every replica at its last look: the columns of `records`,
-        `origin_topic`, the replica's log_start, log_end, high_watermark, last_stable, and of data records
-        `txn_end`: the control type of the first marker of its producer id and epoch behind it in that log (null
-        outside transactions and for an open one), and `aborted`: whether that is ABORT.
+        `origin_topic`, the replica's log_start, log_end, high_watermark, last_stable, look_ns, and of data records
+        `txn_end`: the control type of the first marker of its producer id behind it in that log (null outside
+        transactions and for an open one), and `aborted`: whether that is ABORT.
         """
-        log = self._at_last_look(self.table("records"))
-        if log.where("control_type in ('COMMIT', 'ABORT')").limit(1).count() == 0:
-            return log.withColumn("txn_end", F.lit(None).cast("string")).withColumn("aborted", F.lit(False))
-        ahead = Window.partitionBy(*REPLICA, "producer_id", "producer_epoch").orderBy("offset")
-        ahead = ahead.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-        marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.col("control_type"))
-        in_txn = F.col("control_type").isNull() & (F.col("producer_id") >= 0)
-        in_txn = in_txn & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
-        log = log.withColumn("txn_end", F.when(in_txn, F.first(marker, ignorenulls=True).over(ahead)))
-        return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
+        return self._with_txn_end(self._at_last_look(self.table("records")))
 
     @cached_property
     def log_batches(self) -> DataFrame:
@@ -122,9 +115,25 @@ class Tables:
         log_start, log_end, high_watermark, last_stable."""
         return self._at_last_look(self.table("batches"))
 
+    @cached_property
+    def _markers(self) -> bool:
+        return self.table("records").where("control_type in ('COMMIT', 'ABORT')").limit(1).count() > 0
+
+    def _with_txn_end(self, log: DataFrame) -> DataFrame:
+        if not self._markers:
+            return log.withColumn("txn_end", F.lit(None).cast("string")).withColumn("aborted", F.lit(False))
+        # Not by epoch: with transaction version 2 a marker carries the epoch after that of its records.
+        ahead = Window.partitionBy(*REPLICA, "producer_id").orderBy("offset")
+        ahead = ahead.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+        marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.col("control_type"))
+        in_txn = F.col("control_type").isNull() & (F.col("producer_id") >= 0)
+        in_txn = in_txn & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
+        log = log.withColumn("txn_end", F.when(in_txn, F.first(marker, ignorenulls=True).over(ahead)))
+        return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
+
     def _at_last_look(self, frame: DataFrame) -> DataFrame:
         keep = (*REPLICA, "look", "log_start", "log_end", "high_watermark", "last_stable", "origin_topic")
-        looks = F.broadcast(self.replicas.select(*keep))
+        looks = F.broadcast(self.replicas.select(*keep, F.col("time_ns").alias("look_ns")))
         frame = frame.withColumn("look", F.coalesce("look", F.lit(0)))
         return frame.join(looks, [*REPLICA, "look"])
 
@@ -151,7 +160,8 @@ class Tables:
     @cached_property
     def truth_log(self) -> DataFrame:
         """The records of the replica that counts (`truth`), one log per partition: columns as `log`."""
-        return self.log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA))
+        log = self._at_last_look(self.table("records"))
+        return self._with_txn_end(log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA)))
 
     @cached_property
     def cuts(self) -> DataFrame:
@@ -167,120 +177,120 @@ class Tables:
     # -- the history: what clients did --------------------------------------------------------------------------
 
     @cached_property
-    def ops(self) -> DataFrame:
-        """Events with `op`: the index of the invoke that the event belongs to (its own index on an invoke, and on a
-        completion that nobody invoked). Columns of `ops` and `op`."""
-        ops = self.table("ops").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
-        unpaired = ops.where("type != 'invoke' and invoke_index is null").limit(1).count() > 0
-        op = F.coalesce("invoke_index", "index")
-        if unpaired:
-            before = Window.partitionBy("process", "f").orderBy("index").rowsBetween(Window.unboundedPreceding, 0)
-            last_invoke = F.last(F.when(F.col("type") == "invoke", F.col("index")), ignorenulls=True).over(before)
-            op = F.coalesce(F.col("invoke_index"), last_invoke, F.col("index"))
-        return ops.withColumn("op", F.when(F.col("type") == "invoke", F.col("index")).otherwise(op))
+    def facts(self) -> Facts:
+        """What the history contains at all."""
+        return learn(self.stored)
 
     @cached_property
-    def events(self) -> DataFrame:
-        """One row per record of an operation event: op_records joined with its event's columns."""
-        records = self.table("op_records")
-        ops = self.ops.select(
-            F.col("index").alias("op_index"),
-            *("op", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn"),
-            *("group", "isolation", "reset", "error"),
-        )
-        return records.join(ops, "op_index")
+    def ops(self) -> DataFrame:
+        """Events with `op`, the index of the invoke that the event belongs to. See `history.paired_ops`."""
+        return history.paired_ops(self)
+
+    @cached_property
+    def deletions(self) -> DataFrame | None:
+        """When topics were deleted. See `history.deletions`."""
+        return history.deletions(self)
 
     @cached_property
     def txns(self) -> DataFrame:
-        """Transactions made of separate steps: cluster, txn, txn_outcome (committed, aborted, unknown), decided_index,
-        decided_ns. A transaction with both an acknowledged commit and an acknowledged abort is unknown."""
-        ends = self.ops.where("f in ('txn_commit', 'txn_abort') and txn is not null and type = 'ok'")
-        commits = F.count(F.when(F.col("f") == "txn_commit", 1))
-        aborts = F.count(F.when(F.col("f") == "txn_abort", 1))
-        outcome = (
-            F.when((commits > 0) & (aborts == 0), "committed")
-            .when((aborts > 0) & (commits == 0), "aborted")
-            .otherwise("unknown")
-        )
-        return ends.groupBy("cluster", "txn").agg(
-            outcome.alias("txn_outcome"), F.min("index").alias("decided_index"), F.min("time_ns").alias("decided_ns")
-        )
+        """Transactions made of separate steps and how they ended. See `history.transactions`."""
+        return history.transactions(self)
 
     @cached_property
     def sends(self) -> DataFrame:
         """One row per value and operation that sent it: op (invoke index), position, value, key, cluster, topic,
-        origin_topic, partition, offset, process, client, txn, type (ok, fail, info: the operation's), outcome,
-        invoke_ns, done_index, done_ns, producer_id, producer_epoch, sequence, leader_epoch, phase, error.
+        origin_topic, partition, era, offset, process, client, txn, f, type (ok, fail, info: the operation's), outcome,
+        invoke_ns, done_index, done_ns, decided_index, producer_id, producer_epoch, sequence, phase.
 
         outcome: `acked` (outside a transaction), `committed`, `aborted`, `failed`, `unknown`. An operation with two
-        completions that contradict each other, or with none, is `unknown`.
+        completions that contradict each other, or with none, is `unknown`. era: see `history.with_era`.
         """
-        rows = self.events.where("action = 'send' and value is not null")
-        done = F.col("type") != "invoke"
-
-        def of_type(kind: str) -> Column:
-            return F.count(F.when(F.col("type") == kind, 1)) > 0
-
-        def kept(name: str) -> Column:
-            return F.coalesce(F.max(F.when(done, F.col(name))), F.max(name)).alias(name)
-
-        kind = F.when(of_type("ok") & ~of_type("fail"), "ok").when(of_type("fail") & ~of_type("ok"), "fail")
-        sent = rows.groupBy("op", "cluster", "value").agg(
-            kind.otherwise("info").alias("type"),
-            F.min("position").alias("position"),
-            F.max(F.when(F.col("offset") >= 0, F.col("offset"))).alias("offset"),
-            *(kept(c) for c in ("topic", "partition", "key", "producer_id", "producer_epoch", "sequence")),
-            *(kept(c) for c in ("leader_epoch", "error")),
-            *(F.max(c).alias(c) for c in ("process", "client", "txn", "phase", "f")),
-            F.min("time_ns").alias("invoke_ns"),
-            F.max(F.when(done, F.col("op_index"))).alias("done_index"),
-            F.max(F.when(done, F.col("time_ns"))).alias("done_ns"),
-        )
-        sent = sent.join(self.txns, ["cluster", "txn"], "left")
-        whole = F.col("f") == "txn"
-        outcome = (
-            F.when(whole & (F.col("type") == "ok"), "committed")
-            .when(whole & (F.col("type") == "fail"), "aborted")
-            .when(F.col("txn").isNotNull() & ~whole & (F.col("txn_outcome") == "aborted"), "aborted")
-            .when(F.col("type") == "fail", "failed")
-            .when((F.col("type") == "info") | whole, "unknown")
-            .when(F.col("txn").isNull(), "acked")
-            .otherwise(F.coalesce("txn_outcome", F.lit("unknown")))
-        )
-        sent = sent.withColumn("outcome", outcome).withColumn("origin_topic", self.canonical())
-        return self.cache(sent.drop("txn_outcome"))
+        return self.cache(history.sends(self))
 
     @cached_property
     def reads(self) -> DataFrame:
-        """One row per record that a poll returned: op_index (of the completion), position, value, cluster, topic,
-        origin_topic, partition, offset, leader_epoch, process, client, group, isolation, reset, phase, type, time_ns."""
-        rows = self.events.where("action = 'poll' and type != 'invoke'").select(
-            *("op_index", "position", "value", "cluster", "topic", "partition", "offset", "leader_epoch"),
-            *("process", "client", "group", "isolation", "reset", "phase", "type", "time_ns"),
+        """One row per record that a poll returned: op_index (of the completion), op, position, value, cluster, topic,
+        origin_topic, partition, era, offset, leader_epoch, process, client, f, txn, group, isolation, reset, phase,
+        type, time_ns."""
+        return self.cache(history.reads(self))
+
+    @cached_property
+    def polled(self) -> DataFrame:
+        """What polls returned, one row per cluster, topic, partition, era, offset and value: op_index (of the first
+        such poll), readers (polls), final (a final read returned it), committed (a read_committed poll did),
+        first_ns."""
+        rows = self.reads.where("value is not null and offset is not null and partition is not null")
+        return self.cache(
+            rows.groupBy(*PARTITION, "era", "offset", "value").agg(
+                F.min("op_index").alias("op_index"),
+                F.count("*").alias("readers"),
+                F.max(F.coalesce(F.col("phase") == "final", F.lit(False))).alias("final"),
+                F.max(F.coalesce(F.col("isolation") == "read_committed", F.lit(False))).alias("committed"),
+                F.min("time_ns").alias("first_ns"),
+            )
         )
-        return self.cache(rows.withColumn("origin_topic", self.canonical()))
+
+    @cached_property
+    def stored_values(self) -> DataFrame:
+        """Data records of the logs that count, aborted ones left out: cluster, topic, partition, era, offset, value."""
+        rows = self.truth_log.where("control_type is null and value is not null and not aborted")
+        rows = history.with_era(self, rows, F.col("look_ns"))
+        return rows.select(*PARTITION, "era", "offset", "value")
 
     @cached_property
     def seen(self) -> DataFrame:
-        """What was seen where, one row per cluster, topic, partition, offset and value: columns op_index (the first
-        poll that returned it, null when only a log shows it), readers (polls), stored (in the log that counts).
-
-        Data records of the log that counts are included, aborted ones left out.
-        """
-        place = [*PARTITION, "offset", "value"]
-        polled = self.reads.where("value is not null and offset is not null").groupBy(*place).agg(
-            F.min("op_index").alias("op_index"), F.count("*").alias("readers"), F.lit(0).alias("stored")
-        )
+        """What was seen where, by polls or in the log that counts: the columns of `polled` and `stored`. readers is 0,
+        and op_index and first_ns null, where only the log shows it."""
+        polled = self.polled.withColumn("stored", F.lit(False))
         if not self.has("records"):
-            return self.cache(polled.withColumn("stored", F.lit(False)))
-        stored = self.truth_log.where("control_type is null and value is not null and not aborted").select(
-            *place, F.lit(None).cast("bigint").alias("op_index"), F.lit(0).cast("bigint").alias("readers"), F.lit(1).alias("stored")
+            return polled
+        none = F.lit(None).cast("bigint")
+        stored = self.stored_values.withColumns(
+            {
+                "op_index": none,
+                "readers": F.lit(0).cast("bigint"),
+                "final": F.lit(False),
+                "committed": F.lit(False),
+                "first_ns": none,
+                "stored": F.lit(True),
+            }
         )
-        both = polled.unionByName(stored).groupBy(*place).agg(
-            F.min("op_index").alias("op_index"), F.sum("readers").alias("readers"), (F.max("stored") == 1).alias("stored")
+        both = polled.unionByName(stored).groupBy(*PARTITION, "era", "offset", "value")
+        return self.cache(
+            both.agg(
+                *(F.min(c).alias(c) for c in ("op_index", "first_ns")),
+                F.sum("readers").alias("readers"),
+                *(F.max(c).alias(c) for c in ("final", "committed", "stored")),
+            )
         )
-        return self.cache(both)
 
-    def union_all(self, *frames: DataFrame) -> DataFrame:
-        """The union of frames with equal columns."""
-        return reduce(DataFrame.unionByName, frames)
+    @cached_property
+    def final_state(self) -> DataFrame:
+        """What is known of each partition at the end. See `partitions.final_state`."""
+        return partitions.final_state(self)
+
+    @cached_property
+    def observed(self) -> frozenset[str]:
+        """Letters of the clusters of which at least one partition was looked at."""
+        return frozenset(r[0] for r in self.final_state.select("cluster").distinct().collect())
+
+    @cached_property
+    def compacted(self) -> DataFrame | None:
+        """Topics that are compacted, as far as their configuration is known: cluster, topic; None when none is."""
+        if not self.has("configs"):
+            return None
+        policies = self.table("configs").where("name = 'cleanup.policy' and value like '%compact%'")
+        return policies.select("cluster", "topic").distinct()
+
+    @cached_property
+    def suspects(self) -> DataFrame:
+        """Values of which something may be wrong, with all that is known of them. See `fates.suspects`."""
+        return fates.suspects(self)
+
+    @cached_property
+    def conflicts(self) -> DataFrame:
+        """The rows of `seen` at offsets where two or more values were seen."""
+        place = [*PARTITION, "era", "offset"]
+        mixed = self.seen.groupBy(*place).agg(F.min("value").alias("_least"), F.max("value").alias("_most"))
+        mixed = mixed.where("_least != _most").select(*place)
+        return self.cache(self.seen.join(mixed, place, "left_semi"))

@@ -1,0 +1,61 @@
+"""`end_offset_regressed`: what was the end of a log is not its end any more, without a new leader.
+
+Proves: of two looks at one partition under one leader and leader epoch, the later shows a lower log end, high watermark
+or last stable offset. Without a known epoch, looks at one replica are compared only when nothing is recorded that
+could have changed the leader.
+
+Cannot see: a regress between two looks that both come before or after it, and any across an election.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.tables import PARTITION, Tables
+
+END_OFFSET_REGRESSED = Kind(
+    name="end_offset_regressed",
+    severity=Severity.S2,
+    section=1,
+    what="log end, high watermark and last stable offset of one leader epoch never go back",
+    blind="regresses between looks, and across elections",
+    sources=("KIP-207", "KAFKA-2334", "KIP-101"),
+    requires=("log_ends",),
+    forms=("log_end", "high_watermark", "last_stable"),
+)
+WORDS = {"log_end": "log end", "high_watermark": "high watermark", "last_stable": "last stable offset"}
+
+
+def find(t: Tables) -> DataFrame | None:
+    """Looks that show a lower end than the look before."""
+    looks = t.table("log_ends").withColumn("broker", F.coalesce("broker", F.lit(-1)))
+    # Only the leader's own view counts: a follower's end may be cut at any time.
+    looks = looks.where("broker = -1 or leader is null or broker = leader")
+    if t.has("faults"):
+        looks = looks.where("leader_epoch is not null")
+    looks = looks.withColumn("epoch", F.coalesce("leader_epoch", F.lit(-1)))
+    window = Window.partitionBy(*PARTITION, "broker", "leader", "epoch").orderBy("time_ns", "look")
+    frames = []
+    for end, words in WORDS.items():
+        rows = looks.where(F.col(end).isNotNull()).select(
+            *PARTITION, "time_ns", "epoch", F.col(end).alias("offset"), F.lag(end).over(window).alias("before")
+        )
+        frames.append(
+            anomalies(
+                rows.where("offset < before"),
+                "end_offset_regressed",
+                form=F.lit(end),
+                value=None,
+                rank=F.col("offset") - F.col("before"),
+                explain=sentence(
+                    f"the {words} of %s-%s on %s went back from %s to %s within leader epoch %s",
+                    *("topic", "partition", "cluster", "before", "offset", "epoch"),
+                ),
+            )
+        )
+    return union(frames)
+
+
+CHECKER = Checker(name="end_offset_regressed", kinds=(END_OFFSET_REGRESSED,), find=find)

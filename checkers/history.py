@@ -1,0 +1,131 @@
+"""Views over the history: events, sends, reads, and transactions as clients saw them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from checkers.tables import Tables
+
+
+def paired_ops(t: Tables) -> DataFrame:
+    """`ops` and `op`: the index of the invoke that an event belongs to (its own on an invoke, and on a completion
+    that nobody invoked). Where the writer did not say, the last invoke of that process and function counts."""
+    ops = t.table("ops").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
+    op = F.coalesce("invoke_index", "index")
+    if t.facts.unpaired:
+        before = Window.partitionBy("process", "f").orderBy("index").rowsBetween(Window.unboundedPreceding, 0)
+        last_invoke = F.last(F.when(F.col("type") == "invoke", F.col("index")), ignorenulls=True).over(before)
+        op = F.coalesce(F.col("invoke_index"), last_invoke, F.col("index"))
+    return ops.withColumn("op", F.when(F.col("type") == "invoke", F.col("index")).otherwise(op))
+
+
+def deletions(t: Tables) -> DataFrame | None:
+    """Times at which topics were deleted: cluster, topic, deleted (array of time_ns); None when none was."""
+    if not t.facts.deletes:
+        return None
+    ops = t.ops.where("f = 'delete_topic' and type = 'ok'").select(
+        F.col("index").alias("op_index"), "cluster", "time_ns"
+    )
+    rows = t.table("op_records").where("topic is not null").select("op_index", "topic").join(ops, "op_index")
+    return rows.groupBy("cluster", "topic").agg(F.array_sort(F.collect_set("time_ns")).alias("deleted"))
+
+
+def with_era(t: Tables, frame: DataFrame, time: Column) -> DataFrame:
+    """Add `era`: how often the topic had been deleted by then. A topic made again is another topic."""
+    deleted = t.deletions
+    if deleted is None:
+        return frame.withColumn("era", F.lit(0))
+    joined = frame.join(F.broadcast(deleted), ["cluster", "topic"], "left")
+    era = F.coalesce(F.size(F.filter("deleted", lambda at: at <= time)), F.lit(0))
+    return joined.withColumn("era", F.when(F.col("deleted").isNull(), F.lit(0)).otherwise(era)).drop("deleted")
+
+
+def transactions(t: Tables) -> DataFrame:
+    """Transactions made of separate steps: cluster, txn, txn_outcome (committed, aborted, unknown), decided_index,
+    decided_ns. With an acknowledged commit and an acknowledged abort it is unknown."""
+    ends = t.ops.where("f in ('txn_commit', 'txn_abort') and txn is not null and type = 'ok'")
+    commits = F.count(F.when(F.col("f") == "txn_commit", 1))
+    aborts = F.count(F.when(F.col("f") == "txn_abort", 1))
+    outcome = (
+        F.when((commits > 0) & (aborts == 0), "committed")
+        .when((aborts > 0) & (commits == 0), "aborted")
+        .otherwise("unknown")
+    )
+    return ends.groupBy("cluster", "txn").agg(
+        outcome.alias("txn_outcome"), F.min("index").alias("decided_index"), F.min("time_ns").alias("decided_ns")
+    )
+
+
+def sends(t: Tables) -> DataFrame:
+    """See `Tables.sends`."""
+    ops = t.ops.where("f in ('send', 'txn')").select(
+        F.col("index").alias("op_index"),
+        *("op", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn"),
+    )
+    rows = t.table("op_records").where("action = 'send' and value is not null").join(ops, "op_index")
+    done = F.col("type") != "invoke"
+
+    def of_type(kind: str) -> Column:
+        return F.max(F.col("type") == kind)
+
+    def kept(name: str) -> Column:
+        return F.coalesce(F.max(F.when(done, F.col(name))), F.max(name)).alias(name)
+
+    kind = F.when(of_type("ok") & ~of_type("fail"), "ok").when(of_type("fail") & ~of_type("ok"), "fail")
+    sent = rows.groupBy("value", "op", "cluster").agg(
+        kind.otherwise("info").alias("type"),
+        F.min("position").alias("position"),
+        F.max(F.when(F.col("offset") >= 0, F.col("offset"))).alias("offset"),
+        *(kept(c) for c in ("topic", "partition", "key", "producer_id", "producer_epoch", "sequence")),
+        *(F.max(c).alias(c) for c in ("process", "client", "txn", "phase", "f")),
+        F.min("time_ns").alias("invoke_ns"),
+        F.max(F.when(done, F.col("op_index"))).alias("done_index"),
+        F.max(F.when(done, F.col("time_ns"))).alias("done_ns"),
+    )
+    if t.facts.txn_steps:
+        sent = sent.join(t.txns.drop("decided_ns"), ["cluster", "txn"], "left")
+    else:
+        sent = sent.withColumns({"txn_outcome": F.lit(None), "decided_index": F.lit(None).cast("bigint")})
+    sent = sent.withColumn("outcome", _outcome(t)).drop("txn_outcome").withColumn("origin_topic", t.canonical())
+    return with_era(t, sent, F.coalesce("done_ns", "invoke_ns"))
+
+
+def _outcome(t: Tables) -> Column:
+    whole, in_txn = F.col("f") == "txn", F.col("txn").isNotNull()
+    acked = F.col("type") == "ok"
+    if not t.stored.imported:
+        # The recorder notes an offset for each record that was acknowledged, also when the operation as a whole
+        # is unknown because another of its records is.
+        acked = acked | ((F.col("type") == "info") & F.col("offset").isNotNull())
+    return (
+        F.when(whole & (F.col("type") == "ok"), "committed")
+        .when(whole & (F.col("type") == "fail"), "aborted")
+        .when(whole, "unknown")
+        .when(in_txn & (F.col("txn_outcome") == "aborted"), "aborted")
+        .when(F.col("type") == "fail", "failed")
+        .when(~acked, "unknown")
+        .when(~in_txn, "acked")
+        .otherwise(F.coalesce("txn_outcome", F.lit("unknown")))
+    )
+
+
+def reads(t: Tables) -> DataFrame:
+    """See `Tables.reads`."""
+    ops = t.ops.where("f in ('poll', 'txn') and type != 'invoke'").select(
+        F.col("index").alias("op_index"),
+        *("op", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn", "group", "isolation", "reset"),
+    )
+    rows = (
+        t.table("op_records")
+        .where("action = 'poll'")
+        .select(*("op_index", "position", "value", "topic", "partition", "offset", "leader_epoch"))
+    )
+    found = rows.join(ops, "op_index").withColumn("origin_topic", t.canonical())
+    if t.meta.source == "edn":
+        # Jepsen's clients of transactional workloads read committed data; its histories do not say so.
+        found = found.withColumn("isolation", F.coalesce("isolation", F.lit("read_committed")))
+    return with_era(t, found, F.col("time_ns"))

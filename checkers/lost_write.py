@@ -1,0 +1,74 @@
+"""`lost_write` and `unseen`: acknowledged records that are gone, and those of which the run cannot tell.
+
+Proves: an acknowledged record (or one of a transaction whose commit was acknowledged) is not there at the end, on the
+cluster that acknowledged it. Forms: `gone`: the log that counts, looked at after the acknowledgement, does not hold
+it (or holds it aborted); `unreadable`: a complete final read did not return it; `passed`: nothing was looked at in
+the end, nobody ever read it, and somebody read a record behind it. A record that was read once and is gone later is
+lost too.
+What a mirror did not carry is not lost here: that is `mirror_loss`. So a loss by an unclean election is the loss of
+the cluster that held the election.
+
+Cannot see: records that retention or a deletion removed lawfully, compacted topics' superseded records, records sent
+without acknowledgement, and, without evidence or complete final reads, a loss at the very end of a partition: those
+are `unseen`, as Jepsen's checker calls them, and then the verdict is unknown at best.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.tables import Tables
+
+LOST_WRITE = Kind(
+    name="lost_write",
+    severity=Severity.S1,
+    section=1,
+    what="every acknowledged record, and every record of a committed transaction, can be read afterwards",
+    blind="records that expired lawfully; superseded records of compacted topics; sends that were never acknowledged",
+    sources=("Jepsen: jepsen.tests.kafka lost-write", "KAFKA-6361", "KIP-279", "KIP-966"),
+    forms=("gone", "unreadable", "passed"),
+)
+UNSEEN = Kind(
+    name="unseen",
+    severity=Severity.UNKNOWN,
+    section=1,
+    what="the final read comes far enough to tell a lost record from a late one",
+    blind="clusters at which an imported history never looks",
+    sources=("Jepsen: jepsen.tests.kafka unseen",),
+)
+
+
+def find(t: Tables) -> DataFrame | None:
+    """Acknowledged records that are not there, and those nobody looked for."""
+    ops = op_list("op", "done_index")
+    gone = sentence("the log from %s to %s, looked at afterwards, does not hold it", "log_start", "log_end")
+    unreadable = sentence("a complete final read from %s to %s did not return it", "final_start", "final_end")
+    passed = sentence("nobody ever read it, though offset %s was read", "max_read")
+    form = F.col("lost_form")
+    why = F.when(form == "gone", gone).when(form == "unreadable", unreadable).otherwise(passed)
+    lost = anomalies(
+        t.suspects.where("is_lost"),
+        "lost_write",
+        form=form,
+        ops=ops,
+        rank=F.when(form == "gone", 0).when(form == "unreadable", 1).otherwise(2),
+        explain=sentence(
+            "%s (%s) was acknowledged by %s for %s-%s at offset %s and is lost: %s",
+            *("value", "outcome", "cluster", "topic", "partition", "offset", why),
+        ),
+    )
+    unseen = anomalies(
+        t.suspects.where("is_unseen"),
+        "unseen",
+        ops=ops,
+        explain=sentence(
+            "%s was acknowledged by %s for %s-%s at offset %s, and no read came that far: it may be lost or late",
+            *("value", "cluster", "topic", "partition", "offset"),
+        ),
+    )
+    return union([lost, unseen])
+
+
+CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), find=find)

@@ -1,0 +1,48 @@
+"""What is known of each partition at the end: how far it was read, and what the log that counts looked like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from checkers.history import with_era
+
+if TYPE_CHECKING:
+    from checkers.tables import Tables
+
+KEY = ("cluster", "topic", "partition", "era")
+
+
+def final_state(t: Tables) -> DataFrame:
+    """One row per partition that anybody looked at: cluster, topic, partition, era, and
+
+    - from polls: max_read, max_committed (greatest offset read at all, and by read_committed polls);
+    - from final reads that completed: final_start, final_end, final_ns, rc_start, rc_end (read_committed ones);
+    - incomplete: a final read of it did not complete;
+    - from the log that counts: log_start, log_end, look_ns.
+    """
+    polled = t.polled.groupBy(*KEY).agg(
+        F.max("offset").alias("max_read"), F.max(F.when(F.col("committed"), F.col("offset"))).alias("max_committed")
+    )
+    done, rc = F.col("complete"), F.col("complete") & (F.col("isolation") == "read_committed")
+    finals = (
+        with_era(t, t.table("final_reads"), F.col("time_ns"))
+        .groupBy(*KEY)
+        .agg(
+            F.min(F.when(done, F.greatest("start_offset", F.lit(0)))).alias("final_start"),
+            F.max(F.when(done, F.col("position"))).alias("final_end"),
+            F.max(F.when(done, F.col("time_ns"))).alias("final_ns"),
+            F.min(F.when(rc, F.greatest("start_offset", F.lit(0)))).alias("rc_start"),
+            F.max(F.when(rc, F.col("position"))).alias("rc_end"),
+            F.max(~done).alias("incomplete"),
+        )
+    )
+    logs = with_era(t, t.truth.where("log_start is not null"), F.col("time_ns"))
+    logs = logs.select(*KEY, "log_start", "log_end", F.col("time_ns").alias("look_ns"))
+    if not t.has("records"):
+        # Ends alone show no record; they say nothing of what is below them.
+        logs = logs.where("log_start = log_end")
+    state = polled.join(finals, list(KEY), "full").join(logs, list(KEY), "full")
+    return t.cache(state)

@@ -1,0 +1,124 @@
+"""`stuck`: something made no progress for longer than the bound, although every fault had been healed.
+
+Proves: after the end of the phase `heal` (of the last recorded fault step, where there are no phases), for longer than
+`stuck_bound_s` of the run's floor (60 s by default): an operation lasted (form `client`); a last stable offset stood
+below the high watermark (`last_stable`); a mirror partition had lag and its destination's end stood still (`mirror`).
+
+Cannot see: a stand-still shorter than the bound, or between looks; without looks after healing, anything.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.tables import PARTITION, Tables
+
+STUCK = Kind(
+    name="stuck",
+    severity=Severity.S3,
+    section=1,
+    what="after healing, clients, last stable offsets and mirror partitions make progress within the bound",
+    blind="stand-stills shorter than the bound or between looks",
+    sources=("KAFKA-14402", "KIP-890", "KAFKA-9144"),
+    requires=("ops",),
+    forms=("client", "last_stable", "mirror"),
+)
+BOUND_S = 60.0
+
+
+def find(t: Tables) -> DataFrame | None:
+    """Operations, partitions and mirrors that stood still after healing."""
+    bound = int(float(t.meta.floor.get("stuck_bound_s", BOUND_S)) * 1e9)
+    healed = [p.end_ns for p in t.meta.phases if p.name == "heal" and p.end_ns is not None]
+    if healed:
+        after = F.lit(max(healed))
+    elif t.has("faults"):
+        last = t.table("faults").agg(F.max("time_ns")).head()
+        after = F.lit(last[0] if last is not None and last[0] is not None else 0)
+    else:
+        after = F.lit(0)
+    # An imported history has no heal phase: what its clients waited for is not known to be over.
+    clients = _clients(t, after, bound) if healed else None
+    return union([clients, _stable(t, after, bound), _mirror(t, after, bound)])
+
+
+def _clients(t: Tables, after: Column, bound: int) -> DataFrame:
+    last = t.ops.agg(F.max("time_ns").alias("run_end"))
+    ops = t.ops.groupBy("op", "process", "f", "cluster").agg(
+        F.min("time_ns").alias("begin"),
+        F.max(F.when(F.col("type") != "invoke", F.col("time_ns"))).alias("done"),
+        F.max(F.when(F.col("type") != "invoke", F.col("index"))).alias("done_index"),
+    )
+    ops = ops.crossJoin(F.broadcast(last))
+    lasted = F.coalesce("done", "run_end") - F.greatest("begin", after)
+    rows = ops.withColumn("lasted", lasted).where(F.col("lasted") > bound)
+    return anomalies(
+        rows,
+        "stuck",
+        form=F.lit("client"),
+        topic=None,
+        partition=None,
+        offset=None,
+        value=None,
+        ops=op_list("op", "done_index"),
+        rank=-F.col("lasted"),
+        explain=sentence("%s waited %s s for %s on %s after healing", "process", _seconds("lasted"), "f", "cluster"),
+    )
+
+
+def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
+    if not t.has("log_ends"):
+        return None
+    looks = t.table("log_ends").where(F.col("time_ns") >= after).where("last_stable < high_watermark")
+    stood = looks.groupBy(*PARTITION, "broker", F.col("last_stable").alias("offset")).agg(
+        (F.max("time_ns") - F.min("time_ns")).alias("lasted"), F.max("high_watermark").alias("hw")
+    )
+    return anomalies(
+        stood.where(F.col("lasted") > bound),
+        "stuck",
+        form=F.lit("last_stable"),
+        value=None,
+        rank=-F.col("lasted"),
+        explain=sentence(
+            "the last stable offset of %s-%s on %s stood at %s for %s s after healing, below the high watermark %s",
+            *("topic", "partition", "cluster", "offset", _seconds("lasted"), "hw"),
+        ),
+    )
+
+
+def _mirror(t: Tables, after: Column, bound: int) -> DataFrame | None:
+    if not t.has("mirror_states"):
+        return None
+    looks = t.table("mirror_states").where(F.col("time_ns") >= after).where("destination_offset is not null")
+    looks = looks.where("state in ('MIRRORING', 'PREPARING', 'STOPPING', 'PAUSING')")
+    # A run of equal destination offsets, all with lag: numbered by how often the offset or the lag changed before.
+    window = Window.partitionBy("mirror", *PARTITION).orderBy("time_ns")
+    lagging = F.coalesce(F.col("lag") > 0, F.lit(False))
+    moved = (F.col("destination_offset") != F.lag("destination_offset").over(window)) | ~lagging
+    runs = looks.withColumn("lagging", lagging).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
+    runs = runs.withColumn("run", F.sum("run").over(window)).where("lagging")
+    stood = runs.groupBy("mirror", *PARTITION, "run").agg(
+        (F.max("time_ns") - F.min("time_ns")).alias("lasted"),
+        F.max("destination_offset").alias("offset"),
+        F.max("lag").alias("lag"),
+    )
+    return anomalies(
+        stood.where(F.col("lasted") > bound),
+        "stuck",
+        form=F.lit("mirror"),
+        value=None,
+        rank=-F.col("lasted"),
+        explain=sentence(
+            "the mirror left %s-%s on %s at offset %s for %s s after healing, %s records behind",
+            *("topic", "partition", "cluster", "offset", _seconds("lasted"), "lag"),
+        ),
+    )
+
+
+def _seconds(name: str) -> Column:
+    return F.round(F.col(name) / 1e9, 1)
+
+
+CHECKER = Checker(name="stuck", kinds=(STUCK,), find=find)

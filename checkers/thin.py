@@ -1,0 +1,67 @@
+"""`thin`: too little happened for a clean result to mean anything.
+
+Proves: the run stayed under the floor that its workload states in run.json (`ok_sends`, `ok_polls`,
+`polled_records_on_destination`, `faults_bit`): then the verdict is unknown at best. Each form counts one figure.
+
+Cannot see: load that was enough in number and poor in kind; a history without a floor (an imported one).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.tables import Tables
+
+THIN = Kind(
+    name="thin",
+    severity=Severity.UNKNOWN,
+    section=1,
+    what="the load, and the faults that bit, reach the workload's floor",
+    blind="load that is enough in number and poor in kind",
+    sources=("Jepsen: checker stats",),
+    requires=("ops",),
+    forms=("ok_sends", "ok_polls", "polled_records_on_destination", "faults_bit"),
+)
+
+
+def find(t: Tables) -> DataFrame | None:
+    """One row per figure that is below its floor."""
+    frames = [_below(form, figure, t.meta.floor.get(form)) for form, figure in _figures(t).items()]
+    return union(frames)
+
+
+def _figures(t: Tables) -> dict[str, DataFrame]:
+    ok = t.table("ops").where("type = 'ok' and coalesce(phase, '') != 'final'")
+    sends = ok.where("f in ('send', 'txn')").agg(F.count("*").alias("n"))
+    reads = t.reads.where("type = 'ok' and coalesce(phase, '') != 'final'")
+    polls = reads.agg(F.countDistinct("op_index").alias("n"))
+    there = reads.where("cluster != 'A'").agg(F.count("*").alias("n"))
+    bit = t.table("faults").where("action = 'bit' and coalesce(ok, true)").agg(F.countDistinct("fault_id").alias("n"))
+    return {"ok_sends": sends, "ok_polls": polls, "polled_records_on_destination": there, "faults_bit": bit}
+
+
+def _below(form: str, figure: DataFrame, floor: object) -> DataFrame | None:
+    if not isinstance(floor, int | float) or floor <= 0:
+        return None
+    words = {
+        "ok_sends": "sends succeeded",
+        "ok_polls": "polls brought records",
+        "polled_records_on_destination": "records were read on the destination",
+        "faults_bit": "faults were seen to bite",
+    }[form]
+    return anomalies(
+        figure.where(F.col("n") < floor),
+        "thin",
+        form=F.lit(form),
+        cluster=None,
+        topic=None,
+        partition=None,
+        offset=None,
+        value=None,
+        explain=sentence(f"only %s {words}, the floor is {floor:g}", "n"),
+    )
+
+
+CHECKER = Checker(name="thin", kinds=(THIN,), find=find)
