@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -35,7 +36,7 @@ _OPS: Final = [
     *("index", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn", "group"),
     *("isolation", "reset", "error", "error_text"),
 ]
-_RECORDS: Final = ["op_index", "action", "topic", "partition", "offset", "value"]
+_RECORDS: Final = ["op_index", "position", "action", "topic", "partition", "offset", "value"]
 _STEPS: Final = ("txn_begin", "txn_commit", "txn_abort")
 _ACTIONS: Final = ["send", "poll", "assign", "rebalance"]
 _EXPORTED: Final = frozenset({"send", "poll", "txn", "assign", "subscribe", "crash", *_STEPS})
@@ -129,13 +130,13 @@ def _operations(run: StoredRun) -> Iterator[Operation]:
     records = _rows(run, "op_records", "op_index", _RECORDS)
     ahead = next(records, None)
     for row in _rows(run, "ops", "index", _OPS):
-        index = row[0]
-        mine: list[OpRecord] = []
-        while ahead is not None and ahead[0] <= index:
-            if ahead[0] == index:
-                mine.append(OpRecord(*ahead[1:]))
+        mine: list[tuple[Any, ...]] = []
+        while ahead is not None and ahead[0] <= row[0]:
+            if ahead[0] == row[0]:
+                mine.append(ahead)
             ahead = next(records, None)
-        yield Operation(*(*row, mine))
+        mine.sort(key=itemgetter(1))  # by position: one operation's records may lie in several files
+        yield Operation(*(*row, [OpRecord(*record[2:]) for record in mine]))
 
 
 def _rows(run: StoredRun, table: str, order: str, columns: list[str]) -> Iterator[tuple[Any, ...]]:
@@ -143,11 +144,6 @@ def _rows(run: StoredRun, table: str, order: str, columns: list[str]) -> Iterato
     if run.sorted_by(table, order):
         batches = run.batches(table, columns)
     else:
-        keys = [(order, "ascending")]
-        read = columns
-        if table == "op_records":
-            keys.append(("position", "ascending"))
-            read = [*columns, "position"]
-        batches = iter(run.read_table(table, read).sort_by(keys).select(columns).to_batches())
+        batches = iter(run.read_table(table, columns).sort_by(order).to_batches())
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -21,6 +21,10 @@ class _Open:
         """The completion: by which event, and as ok, fail or info."""
         return replace(by, f="txn", type=outcome, process=self.first.process, txn=self.first.txn, records=self.records)
 
+    def unknown(self, now: Operation) -> Operation:
+        """The completion, at the time of a later event, of a transaction whose outcome nobody knows."""
+        return self.completed(replace(self.unsure or self.first, time_ns=now.time_ns), "info")
+
 
 def merge_steps(operations: Iterable[Operation]) -> Iterator[Operation]:
     """Events in order, numbered anew from 0; events without a transaction, and `txn` operations, stay as they are.
@@ -44,7 +48,7 @@ def _merged(operations: Iterable[Operation]) -> Iterator[Operation]:
             yield op
             continue
         if mine is not None and mine != txn:
-            yield from _give_up(under_way.pop(by_process.pop(op.process)), op)
+            yield under_way.pop(by_process.pop(op.process)).unknown(op)  # the process went on without an outcome
         if txn not in under_way:
             if op.f in ("txn_commit", "txn_abort"):
                 continue  # it was decided already
@@ -66,7 +70,8 @@ def _merged(operations: Iterable[Operation]) -> Iterator[Operation]:
             yield open_.completed(op, outcome)
     if last is not None:
         for open_ in under_way.values():
-            yield from _give_up(open_, last)
+            if open_.unsure is not None:
+                yield open_.unknown(last)
 
 
 def _outcome(op: Operation) -> str:
@@ -75,9 +80,3 @@ def _outcome(op: Operation) -> str:
     if op.f == "txn_begin":
         return "fail" if op.type == "fail" else "info"
     return "fail" if op.type == "ok" else "info"
-
-
-def _give_up(open_: _Open, now: Operation) -> Iterator[Operation]:
-    """The process went on, or the history ended: unknown when an outcome was tried for or the process lives on."""
-    if open_.unsure is not None or now.process == open_.first.process:
-        yield open_.completed(replace(open_.unsure or open_.first, time_ns=now.time_ns), "info")
