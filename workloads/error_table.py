@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from harness.history.ops import OpType
 
@@ -177,6 +177,24 @@ _HARMLESS_TO_READERS: Final = frozenset({"_STATE", "OUT_OF_ORDER_SEQUENCE_NUMBER
 def error_name(error: KafkaError) -> str:
     """Its short name, as in `ROWS`: the client's, or ours for a code that the client has no name for."""
     return _UNNAMED.get(error.code()) or str(error.name())
+
+
+def kafka_error(error: BaseException) -> KafkaError | None:
+    """The Kafka error that an exception of the client carries; None when there is none.
+
+    confluent-kafka raises a *fatal* error of the client out of whatever call happens to serve callbacks (poll, flush,
+    consume, commit), and as the cause of a SystemError when another callback was due at that moment.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, KafkaException) and seen.args and isinstance(seen.args[0], KafkaError):
+            return seen.args[0]
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+CLIENT_ERRORS: Final = (KafkaException, SystemError)
+"""What to catch around a client's calls, and to give to `kafka_error` (re-raise when it finds none)."""
 
 
 def classify(error: KafkaError, *, context: Context, only_attempt: bool = False) -> Classified:

@@ -80,5 +80,6 @@ class ThreadedLoad:
             client.run()
         except Exception as error:
             log.exception("client %s ended", name)
+            cause = error.__cause__ if isinstance(error, SystemError) else None  # an exception within a callback
             with self._error_lock:
-                self._error = self._error or error
+                self._error = self._error or (cause if isinstance(cause, Exception) else error)

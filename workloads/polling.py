@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, Message
 
 from harness.history.ops import Action, F, OpRecord, OpType
 from harness.history.recording import Recorder
-from workloads.error_table import Classified, Context, classify
+from workloads.error_table import CLIENT_ERRORS, Classified, Context, classify, kafka_error
 
 _POLL: Final = Action.POLL.value
 _SLICE_S: Final = 0.05  # consume() waits for a full batch or this long, so this bounds what it adds to latency
@@ -92,8 +92,11 @@ def poll_once(
     while True:
         try:
             take(consumer.consume(batch, timeout=_SLICE_S), polled)
-        except KafkaException as error:
-            polled.failed(error.args[0])
+        except CLIENT_ERRORS as raised:
+            error = kafka_error(raised)
+            if error is None:
+                raise
+            polled.failed(error)
         if polled.records or polled.ends or polled.error is not None or stopped() or time.monotonic() >= until:
             break
     type_ = OpType.OK if polled.records or polled.error is None else OpType.FAIL

@@ -10,6 +10,7 @@ is thrown away (`crash`), and a new incarnation takes its place.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from harness.history.ops import F, OpType
 from harness.history.recording import Recorder
 from workloads.control import StopSignal, Tally
-from workloads.error_table import Classified, Context, classify
+from workloads.error_table import CLIENT_ERRORS, Classified, Context, classify, kafka_error
 from workloads.kafka_config import ONLY_ATTEMPT_S
 from workloads.plan import SendPlan
 from workloads.rate import TokenBucket
@@ -81,10 +82,7 @@ class SendClient:
             while not self._stop.is_set():
                 for _ in range(self._bucket.take(len(self._idle))):
                     self._send(self._idle.popleft())
-                if self._idle:
-                    self._producer.poll(min(self._bucket.wait_s(), _IDLE_POLL_S))
-                else:
-                    self._producer.poll(_IDLE_POLL_S)
+                self._serve(min(self._bucket.wait_s(), _IDLE_POLL_S) if self._idle else _IDLE_POLL_S)
                 if self._doomed is not None:
                     self._replace(self._doomed)
             self._drain(self._stop.remaining_s(at_most=3600) / 2)
@@ -96,6 +94,16 @@ class SendClient:
         self._plan.use_client(self._client)
         self._doomed = None
         self._producer = Producer(self._config(self._client) | {"error_cb": self._on_client_error})
+
+    def _serve(self, time_s: float) -> None:
+        """Let the client call back. A fatal error of the client may come out of it."""
+        try:
+            self._producer.poll(time_s)
+        except CLIENT_ERRORS as raised:
+            error = kafka_error(raised)
+            if error is None:
+                raise
+            self._on_client_error(error)
 
     def _send(self, process: str) -> None:
         records = self._plan.records(process)
@@ -183,7 +191,7 @@ class SendClient:
         """Let sends under way end by themselves for a while, then give them up."""
         until = time.monotonic() + patience_s
         while self._under_way and time.monotonic() < until:
-            self._producer.poll(_DRAIN_STEP_S)
+            self._serve(_DRAIN_STEP_S)
         self._abandon(STOPPED)
 
     def _abandon(self, error: str) -> None:
@@ -191,7 +199,7 @@ class SendClient:
         if self._under_way:
             self._giving_up = error
             self._producer.purge()
-            self._producer.poll(_DRAIN_STEP_S)
+            self._serve(_DRAIN_STEP_S)
             for send in list(self._under_way.values()):
                 self._finish(send)
             self._giving_up = None
@@ -202,4 +210,5 @@ class SendClient:
                 send.done = True
             self._under_way.clear()
             self._producer.purge()
-            self._producer.close()
+            with contextlib.suppress(*CLIENT_ERRORS):  # its last words; it is of no more use anyway
+                self._producer.close()

@@ -30,7 +30,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from harness.history.ops import F, OpRecord, OpType
 from harness.history.recording import Recorder
 from workloads.control import StopSignal, Tally
-from workloads.error_table import Classified, Context, classify
+from workloads.error_table import CLIENT_ERRORS, Classified, Context, classify, kafka_error
 from workloads.plan import SendPlan
 from workloads.rate import TokenBucket
 from workloads.sends import STOPPED, Fate, offset_fate, with_offsets
@@ -135,15 +135,12 @@ class TxnClient:
         producer = Producer(self._config(self._client) | {"error_cb": self._on_client_error})
         self._producer = producer
         while not self._stop.is_set():
-            try:
-                producer.init_transactions(_STEP_S)
-            except KafkaException as error:
-                what: KafkaError = error.args[0]
-                if not what.retriable():
-                    log.info("%s: cannot initialise: %s", self._client, what)
-                    break
-            else:
+            error = self._call(producer.init_transactions, _STEP_S)
+            if error is None:
                 return True
+            if not error.retriable():
+                log.info("%s: cannot initialise: %s", self._client, error)
+                break
         self._close()
         return False
 
@@ -175,14 +172,15 @@ class TxnClient:
         """The transaction itself. Leaves in `txn` how far it came."""
         producer = self._producer
         assert producer is not None
-        try:
-            producer.begin_transaction()
-        except KafkaException as error:
-            txn.failed(error.args[0], Context.TXN_BEGIN)
+        error = self._call(producer.begin_transaction)
+        if error is not None:
+            txn.failed(error, Context.TXN_BEGIN)
             return
         self._produce(producer, txn)
         while txn.error is None and None in txn.fates and not self._given_up(txn):
-            producer.flush(_STEP_S)
+            error = self._call(producer.flush, _STEP_S)
+            if error is not None:
+                txn.failed(error, Context.DELIVERY)
         if txn.error is None and not txn.deliberate_abort and not txn.stopped:
             self._commit(producer, txn)
         if not txn.committed and self._fatal is None:
@@ -212,30 +210,39 @@ class TxnClient:
         txn.commit_tried = True
         until = time.monotonic() + _COMMIT_S
         while True:
-            try:
-                producer.commit_transaction(_STEP_S)
-            except KafkaException as error:
-                what: KafkaError = error.args[0]
-                if what.retriable() and time.monotonic() < until and not self._given_up(txn):
-                    continue
-                txn.failed(what, Context.TXN_COMMIT)
-            else:
+            error = self._call(producer.commit_transaction, _STEP_S)
+            if error is None:
                 txn.committed = True
+            elif error.retriable() and time.monotonic() < until and not self._given_up(txn):
+                continue
+            else:
+                txn.failed(error, Context.TXN_COMMIT)
             return
 
     def _abort(self, producer: Producer, txn: Txn) -> None:
         until = time.monotonic() + _ABORT_S
         while True:
-            try:
-                producer.abort_transaction(_STEP_S)
-            except KafkaException as error:
-                what: KafkaError = error.args[0]
-                if what.retriable() and time.monotonic() < until and not self._given_up(txn):
-                    continue
-                txn.failed(what, Context.TXN_ABORT)
-            else:
+            error = self._call(producer.abort_transaction, _STEP_S)
+            if error is None:
                 txn.aborted = True
+            elif error.retriable() and time.monotonic() < until and not self._given_up(txn):
+                continue
+            else:
+                txn.failed(error, Context.TXN_ABORT)
             return
+
+    def _call(self, call: Callable[..., object], *arguments: float) -> KafkaError | None:
+        """Make a blocking call of the client; returns its Kafka error, and notes when that ends the client."""
+        try:
+            call(*arguments)
+        except CLIENT_ERRORS as raised:
+            error = kafka_error(raised)
+            if error is None:
+                raise
+            if error.fatal():
+                self._fatal = self._fatal or error
+            return error
+        return None
 
     def _given_up(self, txn: Txn) -> bool:
         """Whether there is no time left: half of it goes to what is under way, the rest to its abort."""

@@ -1,0 +1,393 @@
+"""The workload `append` on a real pair: its history is well formed and agrees with the log, with and without faults."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from harness.clusters.pair import RunningTopology
+from harness.history.ops import Phase
+from harness.history.recorder import RunRecorder
+from harness.wait import wait_until
+from workloads import REGISTRY
+from workloads.base import Endpoint, FinalRead, Load, WorkloadContext, WorkloadOptions
+from workloads.kafka_config import producer_config
+from workloads.values import parse_value
+
+APPEND = REGISTRY["append"]
+Place = tuple[str, int, int]  # topic, partition, offset
+
+
+@dataclass
+class Run:
+    """One recording: its context while it goes on, its rows afterwards."""
+
+    context: WorkloadContext
+    folder: Path
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return pq.read_table(self.folder / table).to_pylist()
+
+    def ops(self) -> list[dict[str, Any]]:
+        """Events in order, each with its records."""
+        events = sorted(self.rows("ops"), key=lambda op: op["index"])
+        records = defaultdict(list)
+        for record in sorted(self.rows("op_records"), key=lambda r: (r["op_index"], r["position"])):
+            records[record["op_index"]].append(record)
+        return [op | {"records": records[op["index"]]} for op in events]
+
+
+@contextmanager
+def recording(pair: RunningTopology, folder: Path, topic: str, **options: Any) -> Iterator[Run]:
+    """A run with topics of its own on A and, mirrored by nobody, on B."""
+    chosen = WorkloadOptions(**({"topics": 2, "partitions": 3, "rate": 200.0} | options))
+    specs = APPEND.topics(chosen)
+    names = {spec.name: f"{topic}-{spec.name}" for spec in specs}
+    for cluster in pair.clusters.values():
+        for spec in specs:
+            cluster.create_topic(
+                names[spec.name], partitions=spec.partitions, replication=spec.replication, config=spec.config
+            )
+    with RunRecorder(folder / "rec", phase=Phase.LOAD) as recorder:
+        endpoints = {
+            name: Endpoint(cluster=name, bootstrap=cluster.bootstrap, topic_names=names, writable=name == "A")
+            for name, cluster in pair.clusters.items()
+        }
+        context = WorkloadContext(
+            run_id=topic, seed=5, options=chosen, endpoints=endpoints, recorder=recorder, clock=recorder.clock
+        )
+        yield Run(context, folder / "rec")
+
+
+@contextmanager
+def running(run: Run) -> Iterator[Load]:
+    """The load, stopped in time on every path, with no thread left."""
+    before = set(threading.enumerate())
+    load = APPEND.start(run.context)
+    try:
+        yield load
+    finally:
+        load.stop(timeout_s=20)
+    assert load.error() is None
+    assert set(threading.enumerate()) <= before
+
+
+def bare_read(run: Run, cluster: str, *, isolation: str = "read_uncommitted") -> dict[Place, str]:
+    """Everything in the topics, read by a consumer that shares no code with the workload's readers."""
+    endpoint = run.context.endpoints[cluster]
+    consumer = Consumer(
+        {
+            "bootstrap.servers": endpoint.bootstrap,
+            "group.id": "bare",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    left = {(t, p) for t in endpoint.topic_names.values() for p in range(run.context.options.partitions)}
+    consumer.assign([TopicPartition(t, p, 0) for t, p in left])
+    found: dict[Place, str] = {}
+    deadline = time.monotonic() + 30
+    while left and time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is None:
+            continue
+        if message.error() is None:
+            found[message.topic(), message.partition(), message.offset()] = message.value().decode()
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            left.discard((message.topic(), message.partition()))
+    consumer.close()
+    assert not left
+    return found
+
+
+def check_well_formed(ops: list[dict[str, Any]]) -> None:
+    """The rules of a history: indices dense, one operation under way per process, none after info, unique values."""
+    assert [op["index"] for op in ops] == list(range(len(ops)))
+    assert all(a["time_ns"] <= b["time_ns"] for a, b in pairwise(ops))
+    under_way: dict[str, int] = {}
+    retired: set[str] = set()
+    for op in ops:
+        process = op["process"]
+        if op["type"] == "invoke":
+            assert process not in under_way
+            assert process not in retired
+            under_way[process] = op["index"]
+        else:
+            assert under_way.pop(process) == op["invoke_index"]
+            if op["type"] == "info":
+                retired.add(process)
+    assert under_way == {}
+    sent = [r["value"] for op in ops if op["type"] == "invoke" for r in op["records"] if r["action"] == "send"]
+    assert len(set(sent)) == len(sent) > 0
+    for op in ops:
+        for record in op["records"]:
+            if record["action"] == "send":
+                parsed = parse_value(record["value"])
+                assert parsed is not None
+                assert (parsed.client, parsed.process) == (op["client"], op["process"])
+
+
+def acknowledged(ops: list[dict[str, Any]], f: str = "send") -> dict[Place, str]:
+    """Place → value of each record with an acknowledged offset (of a transaction: only if it was committed)."""
+    kept = [op for op in ops if op["f"] == f and op["type"] != "invoke" and (f == "send" or op["type"] == "ok")]
+    return {
+        (r["topic"], r["partition"], r["offset"]): r["value"]
+        for op in kept
+        for r in op["records"]
+        if r["offset"] is not None
+    }
+
+
+def polled(ops: list[dict[str, Any]], *, cluster: str, phase: str, isolation: str) -> dict[Place, str]:
+    return {
+        (r["topic"], r["partition"], r["offset"]): r["value"]
+        for op in ops
+        if (op["f"], op["type"], op["cluster"]) == ("poll", "ok", cluster)
+        and (op["phase"], op["isolation"]) == (phase, isolation)
+        for r in op["records"]
+    }
+
+
+def assert_complete(reads: list[FinalRead]) -> None:
+    assert reads
+    assert [r for r in reads if not r.complete] == []
+
+
+@pytest.mark.parametrize("producer", ["idempotent", "plain"])
+def test_every_send_is_acknowledged_read_live_and_read_again_at_the_end(
+    pair: RunningTopology, run_dir: Path, topic: str, producer: str
+) -> None:
+    with recording(pair, run_dir, topic, producer=producer, value_bytes=100) as run:
+        with running(run) as load:
+            wait_until(lambda: load.counts().ok_sends >= 300, timeout_s=60, what="300 acknowledged sends")
+            wait_until(
+                lambda: load.counts().polled_records.get("A", 0) >= 500, timeout_s=30, what="500 records polled on A"
+            )
+        reads = list(APPEND.final_reads(run.context, timeout_s=40))
+        log = bare_read(run, "A")
+        assert bare_read(run, "B") == {}
+    ops = run.ops()
+    check_well_formed(ops)
+    assert {op["type"] for op in ops if op["f"] == "send"} == {"invoke", "ok"}
+    assert acknowledged(ops) == log
+    assert {len(value) for value in log.values()} == {100}
+    assert polled(ops, cluster="A", phase="final", isolation="read_uncommitted") == log
+    assert polled(ops, cluster="A", phase="final", isolation="read_committed") == log
+    live = polled(ops, cluster="A", phase="load", isolation="read_committed")
+    assert live.items() <= log.items()
+    assert_complete(reads)
+    assert Counter((r.cluster, r.isolation) for r in reads) == dict.fromkeys(
+        [(c, i) for c in "AB" for i in ("read_uncommitted", "read_committed")], 6
+    )
+    assert len(run.rows("final_reads")) == len(reads)
+    counts = load.counts()
+    assert (counts.ok_sends, counts.acked_records) == (
+        sum(op["type"] == "ok" and op["f"] == "send" for op in ops),
+        len(log),
+    )
+    empty_polls = [
+        op for op in ops if (op["f"], op["type"], op["phase"]) == ("poll", "ok", "load") and not op["records"]
+    ]
+    assert any(op["cluster"] == "B" for op in empty_polls)  # proof of life, about one a second
+    seconds = (ops[-1]["time_ns"] - ops[0]["time_ns"]) / 1e9
+    assert len(empty_polls) <= 4 * (seconds + 2)
+
+
+def test_committed_records_are_visible_and_aborted_ones_lie_in_the_log_unseen(
+    pair: RunningTopology, run_dir: Path, topic: str
+) -> None:
+    with recording(pair, run_dir, topic, producer="transactional", abort_ratio=0.4, topics=1, rate=50.0) as run:
+        with running(run) as load:
+            wait_until(
+                lambda: load.counts().ok_sends >= 20 and load.counts().failed_sends >= 10,
+                timeout_s=60,
+                what="20 commits and 10 aborts",
+            )
+        reads = list(APPEND.final_reads(run.context, timeout_s=40))
+        log, visible = bare_read(run, "A"), bare_read(run, "A", isolation="read_committed")
+    ops = run.ops()
+    check_well_formed(ops)
+    assert_complete(reads)
+    committed = acknowledged(ops, "txn")
+    aborts = [op for op in ops if (op["f"], op["type"]) == ("txn", "fail")]
+    assert {op["error"] for op in aborts} <= {"aborted", "stopped"}
+    aborted = {(r["topic"], r["partition"], r["offset"]): r["value"] for op in aborts for r in op["records"]}
+    assert None not in {place[2] for op in aborts if op["error"] == "aborted" for place in aborted}
+    assert committed == visible
+    assert aborted.keys() & log.keys()
+    assert log == committed | {place: value for place, value in aborted.items() if place[2] is not None}
+    assert polled(ops, cluster="A", phase="final", isolation="read_committed") == visible
+    assert polled(ops, cluster="A", phase="final", isolation="read_uncommitted") == log
+    names = [op["txn"] for op in ops if op["f"] == "txn" and op["type"] == "invoke"]
+    assert len(set(names)) == len(names)
+    assert len({op["client"] for op in ops if op["f"] == "txn"}) == 2
+
+
+@pytest.mark.parametrize("producer", ["idempotent", "transactional"])
+def test_a_broker_killed_in_the_middle_loses_nothing_that_was_acknowledged(
+    pair: RunningTopology, run_dir: Path, topic: str, producer: str
+) -> None:
+    a = pair.clusters["A"]
+    with recording(pair, run_dir, topic, producer=producer, topics=1, processes=8) as run:
+        with running(run) as load:
+            wait_until(lambda: load.counts().ok_sends >= 30, timeout_s=60, what="30 acknowledged sends")
+            leader = a.partitions(f"{topic}-append-0")[0].leader
+            assert leader is not None
+            a.brokers[leader].kill()
+            time.sleep(3)
+            before = load.counts().ok_sends
+            a.brokers[leader].start()
+            wait_until(lambda: load.counts().ok_sends >= before + 30, timeout_s=60, what="30 sends after the kill")
+        a.await_full_isr(timeout_s=60)
+        reads = list(APPEND.final_reads(run.context, timeout_s=60))
+        log, visible = bare_read(run, "A"), bare_read(run, "A", isolation="read_committed")
+    ops = run.ops()
+    check_well_formed(ops)
+    assert_complete(reads)
+    assert len(set(log.values())) == len(log)  # idempotence: retries left no duplicates
+    if producer == "idempotent":
+        assert acknowledged(ops).items() <= log.items()
+        failed = {r["value"] for op in ops if (op["f"], op["type"]) == ("send", "fail") for r in op["records"]}
+    else:
+        assert acknowledged(ops, "txn").items() <= visible.items()
+        failed = {r["value"] for op in ops if (op["f"], op["type"]) == ("txn", "fail") for r in op["records"]}
+    assert failed.isdisjoint(visible.values())
+    assert polled(ops, cluster="A", phase="final", isolation="read_committed") == visible
+
+
+def test_a_load_stops_in_time_while_its_cluster_is_paused_and_final_reads_say_what_is_missing(
+    pair: RunningTopology, run_dir: Path, topic: str
+) -> None:
+    nodes = list(pair.clusters["A"].brokers.values())
+    with recording(pair, run_dir, topic, topics=1, partitions=2) as run:
+        load = APPEND.start(run.context)
+        try:
+            wait_until(lambda: load.counts().ok_sends >= 30, timeout_s=60, what="30 acknowledged sends")
+            for node in nodes:
+                node.pause()
+            time.sleep(1)
+            began = time.monotonic()
+            load.stop(timeout_s=10)
+            assert time.monotonic() - began < 10
+            reads = list(APPEND.final_reads(run.context, timeout_s=8))
+            assert time.monotonic() - began < 30
+        finally:
+            for node in nodes:
+                node.unpause()
+            load.stop(timeout_s=20)
+        late = list(APPEND.final_reads(run.context, timeout_s=60))
+        log = bare_read(run, "A")
+    ops = run.ops()
+    check_well_formed(ops)
+    stopped = [op for op in ops if (op["f"], op["type"]) == ("send", "info")]
+    assert {op["error"] for op in stopped} == {"stopped"}
+    assert acknowledged(ops).items() <= log.items()
+    by_cluster = {c: [r for r in reads if r.cluster == c] for c in "AB"}
+    assert_complete(by_cluster["B"])
+    assert len(by_cluster["A"]) == 4
+    assert not any(r.complete for r in by_cluster["A"])
+    assert all(r.error for r in by_cluster["A"])
+    assert_complete(late)
+
+
+def test_a_topic_that_appears_late_is_read_from_its_start_and_is_never_created_by_looking(
+    pair: RunningTopology, run_dir: Path, topic: str
+) -> None:
+    b = pair.clusters["B"]
+    with recording(pair, run_dir, topic, topics=1, partitions=2) as run:
+        late = f"{topic}-late"
+        names = {"append-0": late}
+        run.context.endpoints = {"B": Endpoint(cluster="B", bootstrap=b.bootstrap, topic_names=names, writable=False)}
+        absent = list(APPEND.final_reads(run.context, timeout_s=4))
+        run.context.recorder.set_phase(Phase.LOAD)
+        with running(run) as load:
+            time.sleep(3)
+            assert late not in b.topics()
+            b.create_topic(late, partitions=2, replication=3)
+            producer = Producer(producer_config(b.bootstrap, "late", run.context.options))
+            for n in range(10):
+                producer.produce(late, f"v{n}", partition=n % 2)
+            assert producer.flush(20) == 0
+            wait_until(
+                lambda: load.counts().polled_records.get("B", 0) >= 10, timeout_s=30, what="10 records read on B"
+            )
+        reads = list(APPEND.final_reads(run.context, timeout_s=30))
+    assert len(absent) == 4
+    assert all(not r.complete and f"{late} was not found on B" in (r.error or "") for r in absent)
+    assert_complete(reads)
+    ops = run.ops()
+    found = polled(ops, cluster="B", phase="load", isolation="read_committed")
+    assert sorted(found.values()) == [f"v{n}" for n in range(10)]
+    assigned = [r for op in ops if op["f"] == "assign" and op["type"] == "ok" for r in op["records"]]
+    assert {(r["action"], r["topic"]) for r in assigned} == {("assign", late)}
+
+
+def test_a_fenced_transactional_producer_is_replaced_and_its_open_transaction_does_not_count(
+    pair: RunningTopology, run_dir: Path, topic: str
+) -> None:
+    a = pair.clusters["A"]
+    with recording(
+        pair, run_dir, topic, topics=1, producer="transactional", producers=1, abort_ratio=0.0, rate=20.0
+    ) as run:
+        with running(run) as load:
+            wait_until(lambda: load.counts().ok_sends >= 5, timeout_s=60, what="5 commits")
+            rival = Producer(
+                producer_config(a.bootstrap, "rival", run.context.options, transactional_id=f"{topic}-A-producer-0")
+            )
+            rival.init_transactions(20)
+            before = load.counts().ok_sends
+            wait_until(lambda: load.counts().ok_sends >= before + 5, timeout_s=60, what="5 commits after the fencing")
+            assert load.error() is None
+        visible = bare_read(run, "A", isolation="read_committed")
+    ops = run.ops()
+    check_well_formed(ops)
+    crashes = [op for op in ops if op["f"] == "crash" and op["type"] == "ok"]
+    assert [op["client"] for op in crashes] == ["A-producer-0#0"]
+    assert crashes[0]["error"] in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+    assert {op["client"] for op in ops if op["f"] == "txn"} == {"A-producer-0#0", "A-producer-0#1"}
+    assert acknowledged(ops, "txn").items() <= visible.items()
+
+
+def test_a_position_outside_the_log_is_recorded_and_reading_goes_on_at_the_log_start(
+    pair: RunningTopology, run_dir: Path, topic: str
+) -> None:
+    """The log is cut under a live consumer: its topic is deleted and made again, shorter."""
+    a = pair.clusters["A"]
+    with recording(pair, run_dir, topic, topics=1, partitions=1, consumers=1) as run:
+        name = f"{topic}-append-0"
+        quiet = {"A": Endpoint(cluster="A", bootstrap=a.bootstrap, topic_names={"append-0": name}, writable=False)}
+        run.context.endpoints = quiet
+        producer = Producer(producer_config(a.bootstrap, "first", run.context.options))
+        for n in range(50):
+            producer.produce(name, f"old{n}", partition=0)
+        assert producer.flush(20) == 0
+        with running(run) as load:
+            wait_until(lambda: load.counts().polled_records.get("A", 0) >= 50, timeout_s=30, what="50 records read")
+            admin = a.admin()
+            for future in admin.delete_topics([name]).values():
+                future.result(20)
+            wait_until(lambda: name not in a.topics(), timeout_s=20, what="the topic to be gone")
+            a.create_topic(name, partitions=1, replication=3)
+            second = Producer(producer_config(a.bootstrap, "second", run.context.options))
+            for n in range(5):
+                second.produce(name, f"new{n}", partition=0)
+            assert second.flush(20) == 0
+            wait_until(lambda: load.counts().polled_records.get("A", 0) >= 55, timeout_s=40, what="5 new records read")
+    ops = run.ops()
+    found = [r["value"] for op in ops if op["f"] == "poll" for r in op["records"]]
+    assert found == [f"old{n}" for n in range(50)] + [f"new{n}" for n in range(5)]
+    assigned = [op for op in ops if op["f"] == "assign" and op["type"] == "ok"]
+    assert len(assigned) == 2
+    assert (assigned[1]["error"], assigned[1]["records"][0]["offset"]) == ("OFFSET_OUT_OF_RANGE", 0)
