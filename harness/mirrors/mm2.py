@@ -16,11 +16,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from confluent_kafka import KafkaException
+
 from harness.clusters.base import Node, NodeState
 from harness.errors import MirrorError, WaitTimeoutError
 from harness.history.recording import Recorder
 from harness.mirrors import mm2_config as config
 from harness.mirrors.base import Capability, Cut, PartitionStatus, Support
+from harness.mirrors.mm2_state import internal_topic
 from harness.mirrors.mm2_watch import Mm2Watch
 from harness.mirrors.probe import Probe
 from harness.mirrors.site import MirrorContext
@@ -124,6 +127,7 @@ class Mm2Mirror:
                 self._stopped[topic] = cut
             self._topics = [topic for topic in self._topics if topic not in topics]
             if self._topics and self._nodes:
+                self._forget_tasks()
                 self._reconfigure()
                 for node in self._nodes.values():
                     node.start()
@@ -213,7 +217,24 @@ class Mm2Mirror:
             result = node.exec(["sh", "-c", f"echo {text} | base64 -d > {CONFIG_PATH}"])
             if result.exit_code:
                 raise MirrorError(f"{node.name}: {CONFIG_PATH} cannot be written: {result.output.strip()}")
-            _end(node)
+            node.kill()  # at once: with the old list it must not come as far as its first record
+
+    def _forget_tasks(self) -> None:
+        """Delete the topic that holds the tasks' configurations; MM2 makes it anew when it starts.
+
+        Otherwise the old tasks run until the new configuration has been spread, and carry records beyond the cut.
+        """
+        topic = internal_topic("configs", self.source)
+        try:
+            for future in self._destination.admin().delete_topics([topic], operation_timeout=15).values():
+                future.result(20)
+        except (KafkaException, TimeoutError) as error:
+            raise MirrorError(
+                f"{topic} on cluster {self.destination} cannot be deleted, so MM2 was not started again for "
+                f"{', '.join(self._topics)}: {error}"
+            ) from error
+        self._watch.close()
+        self._watch = self._new_watch()
 
     def _dead(self) -> str | None:
         """Why nothing can be mirrored now, when no process runs."""
