@@ -27,6 +27,9 @@ _TOKEN: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_SPECIAL: Final = frozenset('[](){}#;"')
+_OPENING: Final = frozenset("[({")
+_CLOSING: Final = frozenset("])}")
 _SET: Final = "#{"
 _SKIP: Final = "#_"
 _CHUNK: Final = 1 << 18
@@ -106,16 +109,19 @@ class EdnReader:
 
     def _forms(self, tokens: list[str]) -> Iterator[Any]:
         current, stack, atoms = self._current, self._stack, self._atoms
+        form: Any
         for number, token in enumerate(tokens):
             first = token[0]
-            if first in "[({" or token == _SET:
-                if not stack and not self._outer and first in "[(":
-                    self._outer = token
-                    continue
-                stack.append((self._opened, current))
-                self._opened, current = token, []
-                continue
-            if first in "])}":
+            if first not in _SPECIAL:
+                if token.isdecimal():
+                    form = int(token)
+                else:
+                    form = atoms.get(token, _MISSING)
+                    if form is _MISSING:
+                        form = _atom(token)
+                        if len(atoms) < _CACHE:
+                            atoms[token] = form
+            elif first in _CLOSING:
                 self._token = number
                 if not stack:
                     if first != _CLOSERS.get(self._outer):
@@ -124,6 +130,13 @@ class EdnReader:
                     continue
                 form = self._close(first, current)
                 self._opened, current = stack.pop()
+            elif first in _OPENING or token == _SET:
+                if not stack and not self._outer and first in "[(":
+                    self._outer = token
+                    continue
+                stack.append((self._opened, current))
+                self._opened, current = token, []
+                continue
             elif first == ";":
                 if self._on_comment is not None:
                     self._on_comment(token)
@@ -133,17 +146,11 @@ class EdnReader:
                     self._discards = True
                     current.append(_DISCARD)
                 continue
-            elif first == '"':
+            else:
                 if not _closed(token):
                     self._token = number
                     raise EdnError(self.line, "a string has no end")
                 form = _unescape(token[1:-1]) if "\\" in token else token[1:-1]
-            else:
-                form = atoms.get(token, _MISSING)
-                if form is _MISSING:
-                    form = _atom(token)
-                    if len(atoms) < _CACHE:
-                        atoms[token] = form
             if stack:
                 current.append(form)
             elif current:

@@ -8,103 +8,28 @@ from __future__ import annotations
 import json
 import os
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from harness.errors import HistoryError
+from harness.history.runmeta import CapabilityInfo, ClusterInfo, PhaseSpan, RunMeta, TestParameters
 from harness.history.schema import FORMAT_VERSION
 from harness.history.writer import storage_error, sync_folder
 
+__all__ = [
+    "RUN_FILE",
+    "CapabilityInfo",
+    "ClusterInfo",
+    "PhaseSpan",
+    "RunFile",
+    "RunMeta",
+    "TestParameters",
+    "read_meta",
+]
+
 RUN_FILE = "run.json"
-Status = Literal["running", "finished", "interrupted", "failed"]
-
-
-class _Open(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-
-class TestParameters(_Open):
-    """What was asked for. `topics` and `partitions` are counts, `brokers` is cluster letter → count.
-
-    spec: the test as `harness.testspec.TestSpec` writes it, so that the run can be replayed.
-    """
-
-    __test__ = False  # not a pytest class
-
-    name: str | None = None
-    spec: dict[str, Any] = Field(default_factory=dict)
-    mirror: str | None = None
-    design: str | None = None
-    mirror_options: dict[str, Any] = Field(default_factory=dict)
-    scenario: str | None = None
-    workload: str | None = None
-    workload_options: dict[str, Any] = Field(default_factory=dict)
-    nemeses: list[str] = Field(default_factory=list)
-    contract: str | None = None
-    seed: int | None = None
-    time_limit_s: float | None = None
-    brokers: dict[str, int] = Field(default_factory=dict)
-    topics: int | None = None
-    partitions: int | None = None
-    rate: float | None = None
-
-
-class ClusterInfo(_Open):
-    """One cluster: the ID it was formatted with, its Kafka version, its broker ids."""
-
-    cluster_id: str | None = None
-    kafka_version: str | None = None
-    brokers: list[int] = Field(default_factory=list)
-
-
-class CapabilityInfo(_Open):
-    """Whether the mirror can do something, and why not."""
-
-    yes: bool
-    why: str = ""
-
-
-class PhaseSpan(_Open):
-    """One phase; `end_ns` is null while it lasts (or when the run was killed in it)."""
-
-    name: str
-    start_ns: int
-    end_ns: int | None = None
-
-
-class RunMeta(_Open):
-    """Everything in run.json. `created` is UTC, ISO 8601; all `_ns` are of the run's clock.
-
-    topic_map: name on A → name on B. topic_maps: the same for any cluster, letter → (name on A → name there).
-    schedule: the fault specifications, in order. floor: the least load that proves anything.
-    source: who wrote the folder (shatter, jsonl, edn, bench).
-    """
-
-    format_version: int = FORMAT_VERSION
-    run_id: str
-    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    shatter_version: str | None = None
-    source: str = "shatter"
-    status: Status = "running"
-    why: str = ""
-    test: TestParameters = Field(default_factory=TestParameters)
-    clusters: dict[str, ClusterInfo] = Field(default_factory=dict)
-    topic_map: dict[str, str] = Field(default_factory=dict)
-    topic_maps: dict[str, dict[str, str]] = Field(default_factory=dict)
-    capabilities: dict[str, CapabilityInfo] = Field(default_factory=dict)
-    phases: list[PhaseSpan] = Field(default_factory=list)
-    schedule: list[dict[str, Any]] = Field(default_factory=list)
-    floor: dict[str, Any] = Field(default_factory=dict)
-    final_reads_cut_off: bool = False
-    notes: list[str] = Field(default_factory=list)
-
-    def topic_on(self, cluster: str, topic: str) -> str:
-        """The name, on that cluster, of the topic called `topic` on A (itself when nothing else is said)."""
-        names = self.topic_maps.get(cluster) or (self.topic_map if cluster == "B" else {})
-        return names.get(topic, topic)
 
 
 class RunFile:

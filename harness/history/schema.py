@@ -100,10 +100,12 @@ TABLES: dict[str, Table] = {
             (
                 _c("op_index", _I64, "index of the event in ops", required=True),
                 _c("position", _I32, "order within the operation, from 0", required=True),
-                _c("action", _STR, "send, poll, commit, fetch or assign", required=True),
+                _c("action", _STR, "send, poll, commit, fetch, assign, position, rebalance or target", required=True),
                 _TOPIC,
                 _PART,
-                _c("offset", _I64, "offset acknowledged, read, committed or fetched; null when none is known"),
+                _c(
+                    "offset", _I64, "offset acknowledged, read, committed, fetched or assigned; null when none is known"
+                ),
                 _c("value", _STR, "the record's unique value"),
                 _c("key", _STR, "the record's key"),
                 _c("leader_epoch", _I32, "leader epoch the client was told"),
