@@ -56,11 +56,15 @@ class BuildLog:
         self.tail = (self.tail + lines)[-40:]
 
 
+def log_path(name: str) -> Path:
+    """Where the log of an image's last build is."""
+    return cache_dir() / "build-logs" / f"{name}.log"
+
+
 def open_log(name: str) -> BuildLog:
     """A fresh log for one image's build."""
-    folder = cache_dir() / "build-logs"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.log"
+    path = log_path(name)
+    path.parent.mkdir(exist_ok=True)
     path.write_text("")
     return BuildLog(path)
 

@@ -1,0 +1,296 @@
+"""The images on a real engine: built, pulled, refused; what is in them; what a broker formatted in them can do."""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.containers import Container
+
+from harness.clusters import image_build
+from harness.clusters.image_files import Recipe, compose_dir, entry_archive, recipe
+from harness.clusters.images import ENTRY_POINT, LABEL, ImageSet, ensure_images, plan_images
+from harness.errors import ImageError
+from harness.wait import wait_until
+
+OFFICIAL = """
+FROM {kafka}
+RUN rm -rf /opt/shatterproof && mkdir /opt/jre && mv /opt/java /opt/jre/openjdk \
+ && rm -f /usr/sbin/iptables && useradd appuser && chown -R appuser /opt/kafka
+ENV JAVA_HOME=/opt/jre/openjdk PATH=/opt/jre/openjdk/bin:/usr/bin:/bin
+USER appuser
+LABEL shatterproof.image=test
+ENTRYPOINT ["/no-entry-point-of-ours"]
+"""
+
+CONFIG = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:9093
+listeners=CLIENTS://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093
+advertised.listeners=CLIENTS://127.0.0.1:9092
+listener.security.protocol.map=CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=CLIENTS
+controller.listener.names=CONTROLLER
+log.dirs=/data/kafka
+"""
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+@pytest.fixture(scope="module")
+def official(engine_client: docker.DockerClient, images: ImageSet) -> Iterator[str]:
+    """An image with the official layout and nothing of ours but the jars: another Java folder, user, no iptables."""
+    name = f"shatterproof-test/official-{secrets.token_hex(3)}:1"
+    engine_client.images.build(fileobj=io.BytesIO(OFFICIAL.format(kafka=images.kafka).encode()), tag=name, rm=True)
+    yield name
+    engine_client.images.remove(name, force=True)
+
+
+@pytest.fixture
+def broker(engine_client: docker.DockerClient, tmp_path: Path) -> Iterator[BrokerStarter]:
+    starter = BrokerStarter(engine_client, tmp_path)
+    yield starter
+    starter.remove()
+
+
+class BrokerStarter:
+    """Starts lone brokers by the entry point that the harness uses for every image."""
+
+    def __init__(self, client: docker.DockerClient, folder: Path) -> None:
+        self._client, self._folder = client, folder
+        self._started: list[Container] = []
+
+    def __call__(self, image: str, **environment: str) -> Container:
+        (self._folder / "server.properties").write_text(CONFIG)
+        container = self._client.containers.create(
+            image,
+            ["broker", "/config/server.properties"],
+            entrypoint=["sh", ENTRY_POINT],
+            environment={"CLUSTER_ID": CLUSTER_ID, **environment},
+            user="0",
+            network_mode="none",
+            volumes={str(self._folder): {"bind": "/config", "mode": "ro"}},
+            labels={"shatterproof": f"test-{secrets.token_hex(3)}"},
+        )
+        self._started.append(container)
+        container.put_archive("/", entry_archive())
+        container.start()
+        wait_until(
+            lambda: b"Kafka Server started" in container.logs(),
+            timeout_s=90,
+            what=f"a broker of {image} to start",
+            instead=lambda: container.logs(tail=20).decode(),
+        )
+        return container
+
+    def remove(self) -> None:
+        for container in self._started:
+            container.remove(force=True, v=True)
+
+
+def inside(container: Container, *command: str) -> str:
+    done = container.exec_run(list(command))
+    output: str = done.output.decode()
+    assert done.exit_code == 0, output
+    return output
+
+
+def features(broker: Container) -> dict[str, str]:
+    text = inside(
+        broker, "sh", ENTRY_POINT, "tool", "org.apache.kafka.tools.FeatureCommand",
+        "--bootstrap-server", "127.0.0.1:9092", "describe",
+    )  # fmt: skip
+    return dict(re.findall(r"Feature: (\S+).*FinalizedVersionLevel: (\S+)", text))
+
+
+def test_present_images_are_only_looked_at(engine_client: docker.DockerClient, images: ImageSet) -> None:
+    said: list[str] = []
+    began = time.monotonic()
+    assert ensure_images(engine_client, on_progress=lambda image, line: said.append(f"{image} {line}")) == images
+    assert time.monotonic() - began < 2
+    assert said == []
+    for name in (images.kafka, images.toxiproxy):
+        assert engine_client.images.get(name).labels[LABEL] == "1"
+
+
+def test_the_class_archive_fits(engine_client: docker.DockerClient, images: ImageSet) -> None:
+    """`-Xshare:on` refuses to start when the archive does not fit the class path; the default starts without it."""
+    for kind, name in (("broker", "kafka.Kafka"), ("mirror", "org.apache.kafka.connect.mirror.MirrorMaker")):
+        output = engine_client.containers.run(
+            images.kafka,
+            ["-c", f"sh {ENTRY_POINT} tool {name} --help; true"],
+            entrypoint="sh",
+            environment={"KAFKA_OPTS": "-Xshare:on -Xlog:class+load:file=/dev/stdout"},
+            remove=True,
+            network_mode="none",
+            labels={LABEL: "test"},
+            stderr=True,
+        ).decode()
+        assert re.search(rf"{re.escape(name)} source: shared objects file", output), f"{kind}: {output[-2000:]}"
+
+
+def test_a_templated_broker_is_the_one_that_kafka_would_format(
+    images: ImageSet, official: str, broker: BrokerStarter
+) -> None:
+    ours, theirs = broker(images.kafka), broker(official)
+    for container in (ours, theirs):
+        meta = inside(container, "cat", "/data/kafka/meta.properties")
+        assert f"cluster.id={CLUSTER_ID}" in meta
+        assert "node.id=1" in meta
+    assert b"Formatting" not in ours.logs()
+    assert b"Formatting" in theirs.logs()
+    found = features(ours)
+    assert found == features(theirs)
+    assert found["transaction.version"] == "2"
+    assert found["share.version"] == "1"
+
+
+def test_two_templated_brokers_have_different_directory_ids(images: ImageSet, broker: BrokerStarter) -> None:
+    first, second = (inside(broker(images.kafka), "cat", "/data/kafka/meta.properties") for _ in range(2))
+    ids = [re.search(r"directory\.id=(\S{22})$", meta, re.MULTILINE) for meta in (first, second)]
+    assert ids[0] is not None
+    assert ids[1] is not None
+    assert ids[0][1] != ids[1][1]
+
+
+def test_signals_reach_the_broker_and_its_data_stays(images: ImageSet, broker: BrokerStarter) -> None:
+    container = broker(images.kafka)
+    assert inside(container, "cat", "/proc/1/comm").strip() == "java"
+    before = inside(container, "cat", "/data/kafka/meta.properties")
+    container.stop(timeout=30)
+    assert container.wait()["StatusCode"] == 143  # it shut down by itself on SIGTERM
+    container.start()
+    wait_until(
+        lambda: container.logs().count(b"Kafka Server started") == 2, timeout_s=90, what="the broker to start again"
+    )
+    assert inside(container, "cat", "/data/kafka/meta.properties") == before
+
+
+def test_a_foreign_image_is_used_beside_our_tools(
+    engine_client: docker.DockerClient, images: ImageSet, official: str
+) -> None:
+    found = ensure_images(engine_client, kafka_image=official)
+    assert (found.kafka, found.mirror, found.own_kafka) == (official, official, False)
+    assert (found.tools, found.toxiproxy) == (images.tools, images.toxiproxy)
+    assert found.kafka_version == images.kafka_version
+
+
+def test_the_tools_act_in_another_containers_network(
+    engine_client: docker.DockerClient, images: ImageSet, official: str, broker: BrokerStarter
+) -> None:
+    target = broker(official)
+
+    def tool(script: str) -> str:
+        return engine_client.containers.run(
+            images.tools,
+            ["-c", script],
+            entrypoint="sh",
+            network_mode=f"container:{target.id}",
+            cap_add=["NET_ADMIN"],
+            remove=True,
+            labels={LABEL: "test"},
+        ).decode()
+
+    assert ":9092" in tool("ss -Hltn")
+    tool("iptables -A INPUT -p tcp --dport 9092 -j DROP")
+    assert "--dport 9092 -j DROP" in tool("iptables -S INPUT")
+    assert "9092" not in tool("iptables -D INPUT -p tcp --dport 9092 -j DROP; iptables -S INPUT")
+
+
+def test_toxiproxy_runs(engine_client: docker.DockerClient, images: ImageSet) -> None:
+    output = engine_client.containers.run(images.toxiproxy, ["-version"], remove=True, labels={LABEL: "test"})
+    assert "2.12.0" in output.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("127.0.0.1:9/team/kafka:1", "cannot be pulled"),
+        ("Team/Kafka", "is not an image name"),
+        ("{base}", "/opt/kafka/libs"),
+        ("{toxiproxy}", "/opt/kafka/libs"),
+    ],
+)
+def test_images_that_cannot_be_used_are_named(engine_client: docker.DockerClient, name: str, words: str) -> None:
+    plan = plan_images()
+    if name == "{base}" and plan.base not in {tag for image in engine_client.images.list() for tag in image.tags}:
+        pytest.skip("the base was removed after the images were built")
+    name = name.format(base=plan.base, toxiproxy=plan.toxiproxy)
+    with pytest.raises(ImageError) as caught:
+        ensure_images(engine_client, kafka_image=name)
+    assert name in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_failing_step_is_named_and_leaves_no_container(
+    engine_client: docker.DockerClient, images: ImageSet, tmp_path: Path
+) -> None:
+    mark = secrets.token_hex(4)
+    (tmp_path / "Dockerfile").write_text(
+        f"ARG BASE\nFROM ${{BASE}}\nLABEL {LABEL}=test mark={mark}\nRUN echo 'E: no such thing {mark}' >&2; exit 7\n"
+    )
+    steps: list[str] = []
+    with pytest.raises(ImageError) as caught:
+        image_build.build(
+            engine_client, Recipe("broken", tmp_path), f"shatterproof-test/broken:{mark}", base=images.kafka,
+            on_progress=lambda _, line: steps.append(line),
+        )  # fmt: skip
+    text = str(caught.value)
+    assert "step 4 of 4" in text
+    assert f"E: no such thing {mark}" in text
+    log = re.search(r"whole log is (\S+);", text)
+    assert log is not None
+    assert f"E: no such thing {mark}" in Path(log[1]).read_text()
+    assert len(steps) == 4
+    assert engine_client.containers.list(all=True, filters={"label": f"mark={mark}"}) == []
+    engine_client.images.prune(filters={"dangling": True, "label": f"mark={mark}"})
+
+
+@pytest.mark.parametrize(
+    ("tamper", "words"),
+    [
+        ("true", ""),
+        ("sed -i '5s/^.\\{8\\}/00000000/' jars.sha256", "FAILED"),
+        ("touch /opt/kafka/libs/stowaway-1.0.jar", "> stowaway-1.0.jar"),
+        ("rm /opt/kafka/libs/zstd-jni-*.jar", "< zstd-jni-"),
+    ],
+)
+def test_jars_that_are_not_the_pinned_ones_stop_the_build(
+    engine_client: docker.DockerClient, images: ImageSet, tamper: str, words: str
+) -> None:
+    """The build's own check, taken from the Dockerfile, over the image's jars."""
+    dockerfile = (compose_dir() / "kafka" / "Dockerfile").read_text().replace("\\\n", " ")
+    (step,) = (line for line in dockerfile.splitlines() if "sha256sum" in line)
+    check = step.split("&&", 1)[1]
+    folder = compose_dir() / "kafka"
+    container = engine_client.containers.create(
+        images.kafka,
+        ["-ec", f"cp /pins/jars.sha256 /build/; cd /build; {tamper}; {check}"],
+        entrypoint="sh",
+        working_dir="/build",
+        network_mode="none",
+        volumes={str(folder): {"bind": "/pins", "mode": "ro"}},
+        labels={"shatterproof": f"test-{secrets.token_hex(3)}"},
+    )
+    try:
+        container.start()
+        code, output = container.wait(timeout=60)["StatusCode"], container.logs().decode()
+    finally:
+        container.remove(force=True)
+    assert (code == 0) is (words == ""), output
+    assert words in output
+
+
+def test_a_public_base_gets_our_label(engine_client: docker.DockerClient, images: ImageSet) -> None:
+    tag = f"shatterproof-test/base:{secrets.token_hex(4)}"
+    image_build.build(engine_client, recipe("base"), tag, base=images.toxiproxy, on_progress=lambda image, line: None)
+    try:
+        assert engine_client.images.get(tag).labels[LABEL] == "1"
+    finally:
+        engine_client.images.remove(tag)
