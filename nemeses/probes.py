@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from harness.clusters.base import Cluster, Node, NodeRole, NodeState
 from harness.clusters.probe import answers, metadata
@@ -73,23 +73,29 @@ def out_of_sync(cluster: Cluster, broker: int, *, excused: Collection[int] = ())
         for topic in said.topics:
             for part in topic.partitions:
                 replicas, in_sync = set(part.replica_nodes), set(part.isr_nodes)
-                behind = broker in replicas and broker not in in_sync
+                lags = broker in replicas and broker not in in_sync
                 leads = broker == part.leader_id and replicas - in_sync - set(excused)
-                if behind or leads:
+                if lags or leads:
                     lacking[f"{topic.name}-{part.partition_index}"] = None
     if not answered:
         raise ClusterError(f"no broker of cluster {cluster.name} says who is in sync")
     return list(lacking)
 
 
-def await_back(cluster: Cluster, node: Node, *, timeout_s: float, excused: Collection[int] = ()) -> str:
+def await_back(
+    cluster: Cluster, node: Node, *, timeout_s: float, excused: Callable[[], Collection[int]] = frozenset
+) -> str:
     """Wait until the node serves and is in every in-sync replica set again; returns what was seen.
 
     It must answer first: until a restarted broker has registered anew, the metadata may still show its past.
-    excused: broker ids that other faults keep out of sync.
+    excused: tells the broker ids that other faults keep out of sync now.
     Raises: WaitTimeoutError.
     """
     began = time.monotonic()
+
+    def behind() -> list[str]:
+        return out_of_sync(cluster, node.node_id, excused=excused())
+
     wait_until(
         lambda: node_serves(cluster, node),
         timeout_s=timeout_s,
@@ -98,13 +104,21 @@ def await_back(cluster: Cluster, node: Node, *, timeout_s: float, excused: Colle
         interval_s=0.25,
         swallow=(ShatterError,),
     )
+    if node.node_id in cluster.controllers:
+        wait_until(
+            lambda: (cluster.active_controller(),),
+            timeout_s=max(1.0, timeout_s - (time.monotonic() - began)),
+            what=f"cluster {cluster.name} to have an active controller",
+            interval_s=0.25,
+            swallow=(ShatterError,),
+        )
     if node.role is not NodeRole.BROKER:
-        return f"{node.name} runs after {time.monotonic() - began:.1f} s"
+        return f"{node.name} runs, and there is an active controller, after {time.monotonic() - began:.1f} s"
     wait_until(
-        lambda: not out_of_sync(cluster, node.node_id, excused=excused),
+        lambda: not behind(),
         timeout_s=max(1.0, timeout_s - (time.monotonic() - began)),
         what=f"{node.name} to be in sync for all its partitions",
-        instead=lambda: "out of sync for " + ", ".join(out_of_sync(cluster, node.node_id, excused=excused)[:5]),
+        instead=lambda: "out of sync for " + ", ".join(behind()[:5]),
         interval_s=0.25,
         swallow=(ShatterError,),
     )

@@ -135,8 +135,9 @@ def await_healed(context: FaultContext, spec: FaultSpec, node: Node, *, timeout_
     Raises: WaitTimeoutError.
     """
     cluster = cluster_of(context.topology, spec)
-    held = context.claims.held()
-    excused = {
-        broker for broker, other in cluster.brokers.items() if held.get(other.name, spec.fault_id) != spec.fault_id
-    }
+
+    def excused() -> set[int]:
+        held = context.claims.held()
+        return {b for b, other in cluster.brokers.items() if held.get(other.name, spec.fault_id) != spec.fault_id}
+
     return await_back(cluster, node, timeout_s=timeout_s, excused=excused)

@@ -105,8 +105,8 @@ class UncleanElection:
         lost = max(0, acknowledged - start.offset)
         seen = (
             f"{name}: broker {info.leader} had acknowledged everything below {acknowledged} "
-            f"({acknowledged - since} or more of it alone); broker {leader}, elected {'clean' if clean else 'unclean'}, "
-            f"leads from {start.offset} at epoch {start.epoch}: "
+            f"({acknowledged - since} or more of it alone); broker {leader}, elected "
+            f"{'clean' if clean else 'unclean'}, leads from {start.offset} at epoch {start.epoch}: "
         )
         seen += f"offsets {start.offset} to {acknowledged - 1} are lost" if lost else "nothing acknowledged is lost"
         return Injected(

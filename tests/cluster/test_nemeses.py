@@ -129,7 +129,7 @@ def served_by(node: Node, *, timeout_s: float = 3.0) -> bool:
         return False
 
 
-def through_link(cluster: Cluster, *, timeout_s: float = 3.0) -> bool:
+def through_link(cluster: Cluster, *, timeout_s: float = 1.5) -> bool:
     """Whether a fresh client gets metadata over the link."""
     try:
         admin = AdminClient({"bootstrap.servers": cluster.link_bootstrap, "log_level": 0})
@@ -249,7 +249,7 @@ def test_link_partition_one_way(stage: Stage, make_topic: Callable[[str], str], 
     topic = make_topic("B")
     errors: list[object] = []
     producer = Producer(
-        {"bootstrap.servers": b.link_bootstrap, "message.timeout.ms": 2500, "log_level": 0, "acks": "all"}
+        {"bootstrap.servers": b.link_bootstrap, "message.timeout.ms": 1500, "log_level": 0, "acks": "all"}
     )
     producer.produce(topic, "before", partition=0, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(10) == 0
@@ -427,13 +427,12 @@ def not_carried(pair: RunningTopology, topic: str, value: str) -> bool:
     return value not in values(pair.clusters["B"], topic).values()
 
 
-@pytest.mark.parametrize("how", ["cgroup", "sigstop"])
-def test_mirror_pause_stops_the_flow(stage: Stage, mirrored: str, how: str) -> None:
-    with stage.fault("mirror-pause", "mirror", "any", pick=0, how=how) as outcome:
+def test_mirror_pause_stops_the_flow(stage: Stage, mirrored: str) -> None:
+    with stage.fault("mirror-pause", "mirror", "any", pick=0, how="sigstop") as outcome:
         assert outcome.target == "mirror-1"
-        assert not_carried(stage.pair, mirrored, f"while paused by {how}")
-    carried(stage.pair, mirrored, f"after {how}", timeout_s=30)
-    assert f"while paused by {how}" in values(stage.pair.clusters["B"], mirrored).values()
+        assert not_carried(stage.pair, mirrored, "while paused")
+    carried(stage.pair, mirrored, "after the pause", timeout_s=30)
+    assert "while paused" in values(stage.pair.clusters["B"], mirrored).values()
 
 
 def test_unclean_election_on_b_loses_what_the_mirror_wrote(stage: Stage, mirrored: str) -> None:
