@@ -177,11 +177,14 @@ def list_command(
 
 
 @app.command()
-def images(kafka_image: ImageOption = None) -> None:
+def images(
+    kafka_image: ImageOption = None,
+    prune: Annotated[bool, typer.Option("--prune", help="remove images of other versions and of build stages")] = False,
+) -> None:
     """Build or pull the images that are missing."""
     from harness.commands import make_images
 
-    raise typer.Exit(make_images(kafka_image))
+    raise typer.Exit(make_images(kafka_image, prune=prune))
 
 
 @app.command()

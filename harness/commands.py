@@ -247,13 +247,23 @@ def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool)
     return _run_plan(plan, out=out, keep=keep, master=master, as_json=as_json)
 
 
-def make_images(kafka_image: str | None) -> int:
+def make_images(kafka_image: str | None, *, prune: bool = False) -> int:
     """`shatter images`."""
+    from harness.clusters.docker_clients import connect
+    from harness.clusters.images import prune_images
+
     console = Console()
     bench = Bench(out=Path(), master="", keep=False, console=console)
     images = bench.images(kafka_image)
     for name in ("kafka", "mirror", "toxiproxy", "tools"):
         console.print(f"{name:<10} {getattr(images, name)}", highlight=False)
+    if prune:
+        client = connect()
+        try:
+            removed, freed = prune_images(client)
+        finally:
+            client.close()
+        console.print(f"removed {removed} images and layers, {freed / 1e6:.0f} MB", highlight=False)
     return EXIT_VALID
 
 

@@ -177,7 +177,7 @@ def check_disk(name: str, folder: Path, need: int) -> Check:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         return Check(name, False, f"{folder} cannot be looked at: {error.strerror}", f"{need / GIB:.0f} GiB")
-    mend = f"free some space on the disk of {folder} (`shatter clean`, `docker image prune`)"
+    mend = f"free some space on the disk of {folder} (`shatter clean`, `shatter images --prune`)"
     return Check(name, free >= need, f"{free / GIB:.1f} GiB free at {folder}", f"{need / GIB:.0f} GiB", mend)
 
 
