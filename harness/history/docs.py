@@ -56,7 +56,8 @@ stored as text.
 
 A completion belongs to the last invoke of the same process and `f` that has none yet; a second completion with the
 same records belongs to the same invoke; one that nobody invoked belongs to itself (`invoke_index` = `index`).
-Evidence (dumps, looks, offsets, mirror states) is taken from events of type `ok` and `info`.
+Looks (dumps, offsets, lists) count when their type is `ok` or `info`. What an administrator or a mirror did counts when
+it is `ok`, or an `info` that nobody invoked; the `info` of an invoked operation means that nobody knows.
 
 | f | fields | becomes |
 |---|---|---|

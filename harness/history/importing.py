@@ -81,6 +81,14 @@ class RunBuilder:
             return earlier[0]
         return index
 
+    @staticmethod
+    def happened(index: int, type_: str, invoke_index: int | None) -> bool:
+        """Whether an event says that something was done: ok, or an info that nobody invoked (a mere report).
+
+        The info of an operation that was invoked means that nobody knows.
+        """
+        return type_ == "ok" or (type_ == "info" and invoke_index == index)
+
     def op(
         self,
         index: int,

@@ -39,9 +39,7 @@ def import_jsonl(path: Path | str, run_dir: Path | str, *, time_unit: str = "ms"
         if not lines:
             raise HistoryError(f"{path} holds no event; expected one JSON object a line")
         events.finish()
-        return builder.finish(
-            run_id=path.stem, notes=events.notes(), imported_from=path.name, lines=lines, time_unit=time_unit
-        )
+        return builder.finish(run_id=path.stem, imported_from=path.name, lines=lines, time_unit=time_unit)
 
 
 def _read(path: Path, events: EventMapper, unit: int) -> int:

@@ -87,10 +87,6 @@ class EventMapper:
         """After the last line: what could only be written when all partitions are known."""
         self._mirrors.finish()
 
-    def notes(self) -> list[str]:
-        """Sentences for run.json."""
-        return []
-
     def _send(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
         topic = need_text(line, "topic")
         partition = whole(line, "partition", INT32)

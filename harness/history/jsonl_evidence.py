@@ -127,8 +127,8 @@ class EvidenceMapper:
 
     def _acl_change(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
         cluster, acl = need_text(line, "cluster"), need_text(line, "acl")
-        self._admin(line, index, process, type_, f, time_ns, OpRecord("target", None, None, value=acl))  # type: ignore[arg-type]
-        if type_ == "ok":
+        target = OpRecord("target", None, None, value=acl)  # type: ignore[arg-type]
+        if self._admin(line, index, process, type_, f, time_ns, target):
             self._builder.row("acls", cluster, time_ns, None, f.removeprefix("acl_"), process, acl)
 
     def _acl_list(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
@@ -152,8 +152,7 @@ class EvidenceMapper:
         config = line.get("config")
         if config is not None and type(config) is not dict:
             raise wrong(line, "config", "an object of name: value")
-        self._admin(line, index, process, type_, f, time_ns, OpRecord("target", topic, partition))
-        if type_ in _SEEN:
+        if self._admin(line, index, process, type_, f, time_ns, OpRecord("target", topic, partition)):
             event = f.removesuffix("_topic")
             for name, value in (config or {None: None}).items():
                 shown = scalar(value, f"the value of config {name}")
@@ -162,14 +161,14 @@ class EvidenceMapper:
     def _retention(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
         topic, partition = need_text(line, "topic"), whole(line, "partition", INT32)
         cluster, start = text(line, "cluster"), whole(line, "log_start")
-        self._admin(line, index, process, type_, f, time_ns, OpRecord("target", topic, partition, start))
-        if type_ in _SEEN:
+        if self._admin(line, index, process, type_, f, time_ns, OpRecord("target", topic, partition, start)):
             value = None if start is None else str(start)
             self._builder.row("configs", cluster, time_ns, None, "retention", process, topic, "log_start", value)
             ends = (start, *[None] * 8)
             self._builder.row("log_ends", cluster, None, None, time_ns, topic, partition, *ends)
 
-    def _admin(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int, target: OpRecord) -> None:
+    def _admin(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int, target: OpRecord) -> bool:
+        """The event as an operation; returns whether it was done."""
         cluster = text(line, "cluster")
         self._builder.saw(cluster)
         if target.topic is not None and target.partition is not None:
@@ -177,6 +176,7 @@ class EvidenceMapper:
         done = self._builder.invoke_index(index, process, type_, f, target)
         error = text(line, "error")
         self._builder.op(index, time_ns, process, type_, f, done, (target,), cluster=cluster, error=error)
+        return self._builder.happened(index, type_, done)
 
     def _place(self, line: Line) -> tuple[str, str, int]:
         cluster, topic = need_text(line, "cluster"), need_text(line, "topic")

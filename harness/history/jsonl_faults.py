@@ -21,6 +21,7 @@ _HEALS: Final[dict[str, tuple[str, ...]]] = {
     "unpause": ("pause",),
     "sigcont": ("sigstop", "pause"),
     "heal": ("partition", "isolate", "cut", "delay", "delay_rpc", "link_partition", "degrade"),
+    "stop": ("start",),
     "undelay": ("delay", "delay_rpc"),
     "reset_clock": ("bump_clock", "strobe_clock"),
 }
@@ -76,10 +77,18 @@ class FaultMapper:
             return undone, "heal"
         number = self._next
         self._next += 1
-        if f in _HEALS or f.startswith(_ALWAYS_HEAL) or (self._start_stop and f.startswith("stop_")):
+        if self._heals_alone(f):
             return number, "heal"
         self._live[f, target] = number
         return number, "inject"
+
+    def _heals_alone(self, f: str) -> bool:
+        """Whether a name means healing when nothing fitting is open."""
+        if self._start_stop and f in ("start", "stop"):
+            return f == "stop"
+        if f == "stop":
+            return False
+        return f in _HEALS or f.startswith(_ALWAYS_HEAL) or (self._start_stop and f.startswith("stop_"))
 
     def _undone_by(self, f: str, target: str | None) -> int | None:
         names = list(_HEALS.get(f, ()))

@@ -64,7 +64,7 @@ EVENTS: Final[tuple[EventForm, ...]] = (
     EventForm(
         "acl_create, acl_delete",
         "cluster, acl, error",
-        "ops; op_records `target` (value = acl); on ok: acls, actor = process",
+        "ops; op_records `target` (value = acl); acls, event `create`, `delete`, actor = process",
     ),
     EventForm(
         "acl_list", "cluster, value = [acl, …]", "acls, event `look`; an empty list is one row with binding null"

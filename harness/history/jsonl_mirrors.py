@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.history.importing import RunBuilder
-from harness.history.jsonl_fields import INT32, Line, need_text, text, whole
+from harness.history.jsonl_fields import INT32, Line, text, whole
 from harness.history.ops import OpRecord
 
 _STATES = {
@@ -21,7 +21,6 @@ _STATES = {
     "resume": "MIRRORING",
     "failback": "PREPARING",
 }
-_SEEN = ("ok", "info")
 _DESTINATION = "B"
 
 
@@ -29,7 +28,7 @@ _DESTINATION = "B"
 class _Statement:
     time_ns: int
     event: str
-    state: str
+    state: str | None
     cluster: str
     topic: str | None
     partition: int | None
@@ -69,14 +68,14 @@ class MirrorMapper:
         event = "look" if f == "mirror_state" else f.removeprefix("mirror_")
         cluster = _cluster(line)
         topic, partition = text(line, "topic"), whole(line, "partition", INT32)
-        state = need_text(line, "state") if event == "look" and type_ in _SEEN else text(line, "state")
+        state = text(line, "state")
         self._builder.saw(cluster)
+        done = self._builder.invoke_index(index, process, type_, f, (topic, partition, state))
         if not process.startswith("nemesis"):
             records = [] if topic is None else [OpRecord("target", topic, partition, value=state)]
-            done = self._builder.invoke_index(index, process, type_, f, (topic, partition, state))
             error = text(line, "error")
             self._builder.op(index, time_ns, process, type_, f, done, records, cluster=cluster, error=error)
-        if type_ in _SEEN:
+        if self._builder.happened(index, type_, done):
             self._state(line, time_ns, event, cluster, _mirror(line, process))
 
     def _state(self, line: Line, time_ns: int, event: str, cluster: str, mirror: str | None) -> None:
@@ -84,7 +83,7 @@ class MirrorMapper:
         statement = _Statement(
             time_ns=time_ns,
             event=event,
-            state=_STATES[event] if given is None else given.upper(),
+            state=_STATES.get(event) if given is None else given.upper(),
             cluster=cluster,
             topic=text(line, "topic"),
             partition=whole(line, "partition", INT32),

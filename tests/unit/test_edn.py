@@ -227,6 +227,23 @@ def test_a_jepsen_history_is_imported(tmp_path: Path) -> None:
     assert run.meta.source == "edn"
 
 
+def test_the_oldest_partitioner_starts_and_stops(tmp_path: Path) -> None:
+    told = [
+        ("start", ":a"),
+        ("start", ":b"),
+        ("stop", "nil"),
+        ("stop", ":ok"),
+        ("kill", "nil"),
+        ("kill", "nil"),
+        ("start", "nil"),
+    ]
+    run = imported(tmp_path, "".join(f"{{:type :info :process :nemesis :f :{f} :value {v}}}" for f, v in told))
+    assert [(f["action"], f["fault_id"]) for f in rows(run, "faults")] == [
+        *[("inject", 0), ("bit", 0), ("heal", 0), ("heal", 0)],
+        *[("inject", 1), ("bit", 1), ("heal", 1)],
+    ]
+
+
 def test_one_vector_is_the_same_as_one_form_a_line(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

@@ -271,7 +271,7 @@ def test_acls_topics_retention_and_epochs(tmp_path: Path) -> None:
         [
             event(0, "acl_create", "invoke", "admin", cluster="B", acl="DENY x"),
             event(1, "acl_create", "ok", "admin", cluster="B", acl="DENY x"),
-            event(2, "acl_delete", "info", "admin", cluster="B", acl="DENY x"),
+            event(2, "acl_delete", "info", "mirror", cluster="B", acl="DENY x"),  # a report
             event(3, "acl_list", cluster="B", value=["DENY x", "ALLOW y"]),
             event(4, "acl_list", cluster="B", value=[]),
             event(5, "create_topic", "ok", "admin", cluster="A", topic="t", config={"retention.ms": 5}),
@@ -282,6 +282,7 @@ def test_acls_topics_retention_and_epochs(tmp_path: Path) -> None:
     )
     assert [(a["event"], a["actor"], a["look"], a["binding"]) for a in rows(run, "acls")] == [
         ("create", "admin", None, "DENY x"),
+        ("delete", "mirror", None, "DENY x"),
         ("look", None, 0, "DENY x"),
         ("look", None, 0, "ALLOW y"),
         ("look", None, 1, None),
@@ -300,6 +301,28 @@ def test_acls_topics_retention_and_epochs(tmp_path: Path) -> None:
     ]
     (fault,) = rows(run, "faults")
     assert (fault["name"], fault["cluster"], fault["target"]) == ("retention", "A", "topic t")
+
+
+def test_the_info_of_an_invoked_operation_is_no_evidence(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for f, fields in (
+        ("acl_delete", {"acl": "x"}),
+        ("mirror_stop", {"topic": "t", "partition": 0}),
+        ("delete_topic", {"topic": "t"}),
+        ("retention", {"topic": "t", "partition": 0, "log_start": 4}),
+    ):
+        events += [
+            event(len(events) + i, f, t, "admin", cluster="B", **fields) for i, t in enumerate(("invoke", "info"))
+        ]
+    run = imported(tmp_path, events)
+    assert set(run.files) == {"ops", "op_records"}
+    assert run.rows("ops") == 8
+
+
+def test_a_look_at_a_mirror_may_tell_its_lag_alone(tmp_path: Path) -> None:
+    run = imported(tmp_path, [event(0, "mirror_state", cluster="B", topic="t", partition=0, lag=0)])
+    (look,) = rows(run, "mirror_states")
+    assert (look["state"], look["lag"], look["event"]) == (None, 0, "look")
 
 
 def test_faults_are_paired(tmp_path: Path) -> None:
@@ -393,7 +416,7 @@ DUMP = event(1, "log_dump", cluster="A", topic="t", partition=0, value=[])
         (event(1, "commit_offset", cluster="A", topic="t"), 'to have a field "group"'),
         (event(1, "acl_create", cluster="A"), 'to have a field "acl"'),
         (event(1, "acl_list", cluster="A", value=[{}]), "list of strings"),
-        (event(1, "mirror_state", cluster="B", topic="t"), 'to have a field "state"'),
+        (event(1, "mirror_state", cluster="B", topic="t", lag="0"), 'field "lag" of f "mirror_state" to be an integer'),
         (event(1, "create_topic", cluster="B", topic="t", config=[]), "object of name: value"),
         (event(1, "epochs", cluster="B", topic="t", partition=0), 'to have a field "leader_epoch"'),
     ],
