@@ -44,11 +44,11 @@ class Recipe:
         return found
 
     def tag(self, *, base: str = "") -> str:
-        """`shatterproof/NAME:HASH`; the hash covers every file, its executable bit, and the base's own tag."""
+        """`shatterproof/NAME:HASH`; the hash covers every file and the base's own tag."""
         digest = hashlib.sha256(base.encode())
         for relative, path in self.files():
             content = path.read_bytes()
-            digest.update(f"\0{relative}\0{os.access(path, os.X_OK):d}\0{len(content)}\0".encode())
+            digest.update(f"\0{relative}\0{_is_script(relative):d}\0{len(content)}\0".encode())
             digest.update(content)
         return f"shatterproof/{self.name}:{digest.hexdigest()[:12]}"
 
@@ -57,7 +57,7 @@ class Recipe:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for relative, path in self.files():
-                _add(tar, relative, path.read_bytes(), executable=os.access(path, os.X_OK))
+                _add(tar, relative, path.read_bytes(), executable=_is_script(relative))
             for name, content in certificates.items():
                 _add(tar, f"ca/{name}", content)
             for path in sorted((self.folder / "ca").glob("*.crt")):
@@ -96,7 +96,7 @@ def entry_archive() -> bytes:
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name in _ENTRY_FILES:
             content = (folder / name).read_bytes()
-            _add(tar, f"{ENTRY_DIR.lstrip('/')}/{name}", content, executable=name.endswith(".sh"))
+            _add(tar, f"{ENTRY_DIR.lstrip('/')}/{name}", content, executable=_is_script(name))
     return buffer.getvalue()
 
 
@@ -141,6 +141,11 @@ def cache_dir() -> Path:
     except OSError as error:
         raise ImageError(f"cannot make {folder} ({error.strerror}): set XDG_CACHE_HOME to a writable folder") from error
     return folder
+
+
+def _is_script(name: str) -> bool:
+    """Executable by its name: the file's own bit does not survive every archive and file system."""
+    return name.endswith(".sh")
 
 
 def _split_pem(content: bytes) -> list[bytes]:

@@ -41,6 +41,7 @@ _LIBS = "/opt/kafka/libs"
 _KAFKA_JAR = re.compile(r"^kafka_2\.\d+-(\d[\w.]*?)\.jar$")
 _MIRROR_JAR = re.compile(r"^connect-mirror-(\d[\w.]*?)\.jar$")
 _BUILD_LIMIT_S = 1800
+_PRUNE_S = 600
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ def prune_images(client: docker.DockerClient) -> tuple[int, int]:
             except docker.errors.APIError as error:
                 if error.status_code not in (404, 409):  # gone meanwhile, or in use
                     raise ImageError(f"cannot remove image {name}: {explain(error)}") from error
+    client.api.timeout = _PRUNE_S  # deleting gigabytes of small files takes a disk its time
     freed = client.images.prune(filters={"dangling": True, "label": LABEL})
     return removed + len(freed.get("ImagesDeleted") or []), int(freed.get("SpaceReclaimed") or 0)
 

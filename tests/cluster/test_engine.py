@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from harness.clusters import engine
+from harness.system import find_command
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None or engine.find_command("dockerd") is None,
+    os.geteuid() != 0 or shutil.which("unshare") is None or find_command("dockerd") is None,
     reason="needs root, unshare and an installed dockerd on this machine",
 )
 

@@ -82,16 +82,22 @@ class BrokerStarter:
         container.put_archive("/", entry_archive())
         container.start()
         wait_until(
-            lambda: b"Kafka Server started" in container.logs(),
+            lambda: "Kafka Server started" in logs(container),
             timeout_s=90,
             what=f"a broker of {image} to start",
-            instead=lambda: container.logs(tail=20).decode(),
+            instead=lambda: logs(container)[-2000:],
         )
         return container
 
     def remove(self) -> None:
         for container in self._started:
             container.remove(force=True, v=True)
+
+
+def logs(container: Container) -> str:
+    output = container.logs()
+    assert isinstance(output, bytes)
+    return output.decode()
 
 
 def inside(container: Container, *command: str) -> str:
@@ -143,8 +149,8 @@ def test_a_templated_broker_is_the_one_that_kafka_would_format(
         meta = inside(container, "cat", "/data/kafka/meta.properties")
         assert f"cluster.id={CLUSTER_ID}" in meta
         assert "node.id=1" in meta
-    assert b"Formatting" not in ours.logs()
-    assert b"Formatting" in theirs.logs()
+    assert "Formatting" not in logs(ours)
+    assert "Formatting" in logs(theirs)
     found = features(ours)
     assert found == features(theirs)
     assert found["transaction.version"] == "2"
@@ -167,7 +173,7 @@ def test_signals_reach_the_broker_and_its_data_stays(images: ImageSet, broker: B
     assert container.wait()["StatusCode"] == 143  # it shut down by itself on SIGTERM
     container.start()
     wait_until(
-        lambda: container.logs().count(b"Kafka Server started") == 2, timeout_s=90, what="the broker to start again"
+        lambda: logs(container).count("Kafka Server started") == 2, timeout_s=90, what="the broker to start again"
     )
     assert inside(container, "cat", "/data/kafka/meta.properties") == before
 
@@ -280,7 +286,7 @@ def test_jars_that_are_not_the_pinned_ones_stop_the_build(
     )
     try:
         container.start()
-        code, output = container.wait(timeout=60)["StatusCode"], container.logs().decode()
+        code, output = container.wait(timeout=60)["StatusCode"], logs(container)
     finally:
         container.remove(force=True)
     assert (code == 0) is (words == ""), output

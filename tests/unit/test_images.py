@@ -54,8 +54,6 @@ class TestNames:
     def test_every_change_that_matters_makes_another_name(self, folder: Path) -> None:
         this = Recipe("kafka", folder)
         names = [this.tag(), this.tag(base="shatterproof/base:1")]
-        (folder / "run.sh").chmod(0o755)
-        names.append(this.tag())
         (folder / "run.sh").write_text("exit 1\n")
         names.append(this.tag())
         (folder / "run.sh").rename(folder / "start.sh")
@@ -63,6 +61,13 @@ class TestNames:
         (folder / "more").write_text("")
         names.append(this.tag())
         assert len(set(names)) == len(names)
+
+    def test_executable_bits_that_an_archive_lost_change_nothing(self, folder: Path) -> None:
+        this = Recipe("kafka", folder)
+        before = this.tag(), this.context({})
+        (folder / "run.sh").chmod(0o755)
+        assert (this.tag(), this.context({})) == before
+        assert members(this.context({}))["run.sh"].mode & 0o111
 
     def test_a_machines_certificates_do_not_change_the_name(self, folder: Path) -> None:
         this = Recipe("kafka", folder)
