@@ -67,8 +67,10 @@ class Bench:
         if kafka_image not in self._images:
             display = RichDisplay(self.console)
 
+            tell = display.say if self.console.is_terminal else display.note  # a log keeps one line per step
+
             def progress(image: str, line: str) -> None:
-                display.say(f"{image}: {line}"[:160])
+                tell(f"{image}: {line}"[:160])
 
             client = connect()
             try:

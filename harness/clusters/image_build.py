@@ -8,17 +8,20 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
+from queue import Empty, Queue
+from threading import Event, Thread
 from typing import Any, Protocol
 
 import docker
 import docker.errors
 import requests
 
+from harness.clusters.docker_clients import connect
 from harness.clusters.image_files import Recipe, cache_dir, host_certificates, proxy_arguments
 from harness.errors import ImageError
 
@@ -27,6 +30,7 @@ PUBLIC_BASE = "debian:bookworm-slim"
 SUITE = "bookworm"
 _BUILD_SILENCE_S = 900  # a build step that prints nothing for so long is taken for stuck
 _PULL_SILENCE_S = 90
+BUILD_LIMIT_S = 1800
 _MAKE_BASE_S = 900
 _STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -102,6 +106,45 @@ def build(
             f"the log is {log.path}"
         ) from error
     on_progress(recipe.name, f"built as {tag}")
+
+
+def build_all(wanted: Sequence[tuple[Recipe, str]], *, base: str, on_progress: Progress) -> None:
+    """Build several images at once, (recipe, tag) each, on clients of their own. The first failure ends them all.
+
+    The threads are daemons: an interrupt leaves at once, and the engine stops a build whose client is gone.
+
+    Raises: ImageError.
+    """
+    cancelled = Event()
+    ends: Queue[Exception | None] = Queue()
+
+    def one(recipe: Recipe, tag: str) -> None:
+        try:
+            client = connect()
+            try:
+                build(client, recipe, tag, base=base, on_progress=on_progress, cancelled=cancelled)
+            finally:
+                client.close()
+        except Exception as error:
+            ends.put(error)
+        else:
+            ends.put(None)
+
+    for recipe, tag in wanted:
+        Thread(target=one, args=(recipe, tag), name=f"image-{recipe.name}", daemon=True).start()
+    deadline = time.monotonic() + BUILD_LIMIT_S
+    try:
+        for _ in wanted:
+            failure = ends.get(timeout=max(0.0, deadline - time.monotonic()))
+            if failure is not None:
+                raise failure
+    except Empty:
+        raise ImageError(
+            f"building the images took longer than {BUILD_LIMIT_S // 60} minutes and was called off; the logs are in "
+            f"{log_path('x').parent}"
+        ) from None
+    finally:
+        cancelled.set()
 
 
 def pull(client: docker.DockerClient, name: str, *, on_progress: Progress, shown: str | None = None) -> None:

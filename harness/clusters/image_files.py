@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -35,11 +36,13 @@ class Recipe:
     folder: Path
 
     def files(self) -> list[tuple[str, Path]]:
-        """(path within the folder, file), sorted; without the certificates, which belong to the machine."""
+        """(path within the folder, file), sorted; without the certificates, which belong to the machine, and without
+        hidden files and backups, which editors and desktops leave."""
         found = []
         for path in sorted(self.folder.rglob("*")):
             relative = path.relative_to(self.folder).as_posix()
-            if path.is_file() and not (relative.startswith("ca/") and relative.endswith(".crt")):
+            skipped = path.name.startswith(".") or path.name.endswith("~") or re.fullmatch(r"ca/.*\.crt", relative)
+            if path.is_file() and not skipped:
                 found.append((relative, path))
         return found
 

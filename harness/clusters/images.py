@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from threading import Event
 
 import docker
 import docker.errors
 import requests
 
 from harness.clusters import image_build
-from harness.clusters.docker_clients import connect, explain
-from harness.clusters.image_build import LABEL, PUBLIC_BASE, Progress
-from harness.clusters.image_files import ENTRY_DIR, ENTRY_POINT, Recipe, cache_dir, entry_archive, recipe
+from harness.clusters.docker_clients import explain
+from harness.clusters.image_build import BUILD_LIMIT_S, LABEL, PUBLIC_BASE, Progress
+from harness.clusters.image_files import ENTRY_DIR, ENTRY_POINT, cache_dir, entry_archive, recipe
 from harness.errors import ImageError
 from harness.locks import file_lock
 
@@ -40,7 +38,6 @@ __all__ = [
 _LIBS = "/opt/kafka/libs"
 _KAFKA_JAR = re.compile(r"^kafka_2\.\d+-(\d[\w.]*?)\.jar$")
 _MIRROR_JAR = re.compile(r"^connect-mirror-(\d[\w.]*?)\.jar$")
-_BUILD_LIMIT_S = 1800
 _PRUNE_S = 600
 
 
@@ -99,7 +96,7 @@ def ensure_images(
         with file_lock(
             cache_dir() / "images.lock",
             what="another process that builds the images",
-            timeout_s=_BUILD_LIMIT_S,
+            timeout_s=BUILD_LIMIT_S,
             waiting=lambda: tell("images", "another process builds them: waiting for it"),
         ):
             _build_missing(client, plan, tell)
@@ -179,27 +176,7 @@ def _build_missing(client: docker.DockerClient, plan: Plan, tell: Progress) -> N
         return
     if not _exists(client, plan.base):
         _get_base(client, plan.base, tell)
-    cancelled = Event()
-    pool = ThreadPoolExecutor(max_workers=len(wanted), thread_name_prefix="image")
-
-    def one(this: Recipe, tag: str) -> None:
-        own = connect()
-        try:
-            image_build.build(own, this, tag, base=plan.base, on_progress=tell, cancelled=cancelled)
-        finally:
-            own.close()
-
-    try:
-        futures = [pool.submit(one, this, tag) for this, tag in wanted]
-        done, running = wait(futures, timeout=_BUILD_LIMIT_S, return_when=FIRST_EXCEPTION)
-        failed = [error for future in done if (error := future.exception())]
-        if failed:
-            raise failed[0]
-        if running:
-            raise ImageError(f"building the images took longer than {_BUILD_LIMIT_S // 60} minutes; it was called off")
-    finally:
-        cancelled.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+    image_build.build_all(wanted, base=plan.base, on_progress=tell)
 
 
 def _get_base(client: docker.DockerClient, tag: str, tell: Progress) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import secrets
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,6 +259,38 @@ def test_a_failing_step_is_named_and_leaves_no_container(
     assert f"E: no such thing {mark}" in Path(log[1]).read_text()
     assert len(steps) == 4
     assert engine_client.containers.list(all=True, filters={"label": f"mark={mark}"}) == []
+    engine_client.images.prune(filters={"dangling": True, "label": f"mark={mark}"})
+
+
+def test_an_interrupt_leaves_at_once_and_the_engine_stops_building(
+    engine_client: docker.DockerClient, images: ImageSet, tmp_path: Path
+) -> None:
+    mark = secrets.token_hex(4)
+    (tmp_path / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nLABEL {LABEL}=test mark={mark}\nRUN sleep 300\n")
+    program = (
+        "import sys; from pathlib import Path; from harness.clusters.image_build import build_all; "
+        "from harness.clusters.image_files import Recipe; "
+        "build_all([(Recipe('slow', Path(sys.argv[1])), sys.argv[2])], base=sys.argv[3], on_progress=lambda *_: None)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), f"shatterproof-test/slow:{mark}", images.kafka],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+    )
+
+    def building() -> list[Container]:
+        return engine_client.containers.list(all=True, filters={"label": f"mark={mark}"})
+
+    try:
+        wait_until(building, timeout_s=60, what="the slow step to run")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) != 0
+        wait_until(lambda: not building(), timeout_s=30, what="the engine to remove the build's container")
+    finally:
+        process.kill()
+        process.communicate()
+        for left in building():
+            left.remove(force=True)
     engine_client.images.prune(filters={"dangling": True, "label": f"mark={mark}"})
 
 

@@ -69,6 +69,13 @@ class TestNames:
         assert (this.tag(), this.context({})) == before
         assert members(this.context({}))["run.sh"].mode & 0o111
 
+    def test_what_editors_leave_changes_nothing(self, folder: Path) -> None:
+        this = Recipe("kafka", folder)
+        before = this.tag()
+        for name in (".Dockerfile.swp", "run.sh~", ".DS_Store"):
+            (folder / name).write_text("x")
+        assert this.tag() == before
+
     def test_a_machines_certificates_do_not_change_the_name(self, folder: Path) -> None:
         this = Recipe("kafka", folder)
         before = this.tag()
