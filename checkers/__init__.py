@@ -20,5 +20,15 @@ MODULES: tuple[str, ...] = (
     "stuck",
     "thin",
     # logs (sections 2 and 3)
+    "mirror_records",
+    "mirror_identity",
+    "retention_gap",
+    "replicas",
+    "failback",
+    "stop_cut",
+    "producers",
+    "pid_swallowed",
+    "transactions_log",
+    "transactions_mirrored",
 )
 """One name per checker module, in the order in which the catalogue lists them."""

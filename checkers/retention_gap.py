@@ -1,0 +1,124 @@
+"""`retention_gap`: what the source let expire before the mirror had carried it, and nobody said so.
+
+Proves: acknowledged records below the source's log start are on the destination, or the mirror reported the gap
+(an error of that partition about expired data or its log start, or the state FAILED). Expiry is legal; silence is not.
+For mirrors that keep offsets the looks at both logs show the gap too: a look at which the source's log start lay above
+the destination's log end.
+
+Cannot see: records that no client was told about; in runs whose destination expires data as well, what lay before its
+own first record; a report that went only to the mirror's log file.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
+from checkers.carried import VALUE, bounds, carried
+from checkers.mirroring import PAIR, keeps_offsets
+from checkers.tables import Tables
+
+_REPORT = r"(?i)gap|expire|retention|log.?start|out.?of.?range|truncat"
+
+KIND = Kind(
+    name="retention_gap",
+    severity=Severity.S1,
+    section=2,
+    what="when the source's log start passes the destination's end, the gap is reported",
+    blind="records without an acknowledgement; reports that went only to the mirror's own log",
+    sources=("apache/kafka#20515", "apache/kafka#22248", "apache/kafka#23091", "KIP-1279"),
+    requires=("ops", "op_records", "records", "log_ends"),
+)
+
+
+def find(t: Tables) -> DataFrame | None:
+    """One anomaly per partition, at the first missing offset of the source."""
+    values, where = carried(t), bounds(t)
+    if values is None or where is None:
+        return None
+    missing = _expired_unseen(t, values, where)
+    gaps = _seen_in_looks(t, where) if keeps_offsets(t) else None
+    rows = missing if gaps is None else missing.unionByName(gaps)
+    one = rows.groupBy(*PAIR).agg(
+        F.min("first").alias("offset"),
+        F.max("last").alias("last"),
+        F.max("count").alias("count"),
+        F.min("value").alias("value"),
+        F.min("done_index").alias("done_index"),
+    )
+    reports = t.table("mirror_states").where(F.col("error").rlike(_REPORT) | (F.col("state") == "FAILED"))
+    reports = reports.select(
+        F.col("cluster").alias("destination"), t.canonical().alias("origin_topic"), "partition"
+    ).distinct()
+    silent = one.join(F.broadcast(reports), ["destination", "origin_topic", "partition"], "left_anti")
+    names = where.select(*PAIR, "source_topic", "destination_topic", "a_start")
+    return anomalies(
+        silent.join(F.broadcast(names), list(PAIR)),
+        "retention_gap",
+        cluster="destination",
+        topic="destination_topic",
+        ops=op_list("done_index"),
+        rank=-F.coalesce(F.col("count"), F.lit(0)),
+        explain=sentence(
+            "offsets %s to %s of %s-%s expired on %s (log start %s) before they came to %s, and the mirror reported"
+            " nothing; %s acknowledged records are gone",
+            *("offset", "last", "source_topic", "partition", "source", "a_start", "destination", "count"),
+        ),
+    )
+
+
+def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
+    """Acknowledged records below the source's log start that the destination never had: PAIR, first, last, count, …"""
+    sent = t.sends.where("offset is not null and outcome in ('acked', 'committed')")
+    if t.deletions is not None:  # a topic made again has other offsets
+        newest = Window.partitionBy("cluster", "topic")
+        sent = sent.withColumn("newest", F.max("era").over(newest)).where("era = newest")
+    sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
+    gone = sent.join(F.broadcast(where), ["source", *PAIR[2:]])
+    gone = gone.where("from_log and b_end is not null and offset < a_start and offset < bound")
+    # A destination that expires data too may have had them.
+    gone = gone.where("b_start = 0 or offset >= coalesce(first_carried, a_start)")
+    there = values.where("b_all > 0").select(*VALUE)
+    gone = gone.join(there, list(VALUE), "left_anti")
+    return gone.groupBy(*PAIR).agg(
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+        F.count("*").alias("count"),
+        F.min_by("value", "offset").alias("value"),
+        F.min_by("done_index", "offset").alias("done_index"),
+    )
+
+
+def _seen_in_looks(t: Tables, where: DataFrame) -> DataFrame:
+    """Gaps that looks at both logs show: PAIR, first, last (offsets), count (null), value, done_index (null)."""
+    looks = t.table("log_ends").withColumn("origin_topic", t.canonical())
+    looks = looks.where("broker is null or leader is null or broker = leader or broker < 0")
+    keys = where.where("from_log").select(*PAIR)
+    a = looks.join(F.broadcast(keys), (F.col("cluster") == keys.source) & _same(looks, keys)).select(
+        *(keys[c] for c in PAIR),
+        "time_ns",
+        F.col("log_start").alias("a_start"),
+        F.lit(None).cast("long").alias("b_end"),
+    )
+    b = looks.join(F.broadcast(keys), (F.col("cluster") == keys.destination) & _same(looks, keys)).select(
+        *(keys[c] for c in PAIR), "time_ns", F.lit(None).cast("long").alias("a_start"), F.col("log_end").alias("b_end")
+    )
+    so_far = Window.partitionBy(*PAIR).orderBy("time_ns").rowsBetween(Window.unboundedPreceding, 0)
+    rows = a.unionByName(b).withColumns(
+        {"a": F.max("a_start").over(so_far), "b": F.last("b_end", ignorenulls=True).over(so_far)}
+    )
+    return (
+        rows.where("a > b")
+        .groupBy(*PAIR)
+        .agg(F.min("b").alias("first"), (F.max("a") - 1).alias("last"))
+        .withColumns({"count": F.lit(None).cast("long"), "value": F.lit(None).cast("string")})
+        .withColumn("done_index", F.lit(None).cast("long"))
+    )
+
+
+def _same(looks: DataFrame, keys: DataFrame):  # type: ignore[no-untyped-def]
+    return (looks.origin_topic == keys.origin_topic) & (looks.partition == keys.partition)
+
+
+CHECKER = Checker(name="retention_gap", kinds=(KIND,), find=find)

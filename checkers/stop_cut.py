@@ -1,0 +1,161 @@
+"""`stop_cut`: how a stopped mirror leaves the destination's log, by the design revision of the mirror.
+
+For every revision: the log reaches the recorded cut, nothing of the source lies at or above it, and no local write
+below it. Where open transactions are closed at the stop (2026-07, strict): each one gets exactly one ABORT at or above
+the cut; where the log is truncated to its last stable offset (2026-03, 2026-05): none is open below the cut. A producer
+id reset comes after those markers and before the first local write, once; revisions 2026-05 and 2026-07 demand it.
+
+Cannot see: what an in-sync replica held at the very moment of the stop (a look may come later); a reset that stock
+brokers store and ignore (that is a capability); stops of mirrors that do not keep offsets.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.carried import bounds, carried
+from checkers.mirroring import PAIR, contract_name, keeps_offsets
+from checkers.tables import Tables
+from checkers.txn_batches import txn_batches
+
+_TRUNCATING = ("kip-2026-03", "kip-2026-05")
+_RESETTING = ("kip-2026-05", "kip-2026-07")
+KIND = Kind(
+    name="stop_cut",
+    severity=Severity.S1,
+    section=2,
+    what="at the stop the destination ends at the cut, open transactions are closed once, then ids are reset",
+    blind="the moment between the stop and the next look; whether brokers honour the reset",
+    sources=("KIP-1279",),
+    requires=("batches", "records", "log_ends", "mirror_states"),
+)
+
+
+def design(t: Tables) -> str:
+    """The design revision, e.g. kip-2026-07 or strict: of the test, else of the contract's name."""
+    return t.meta.test.design or contract_name(t).partition("/")[2] or "strict"
+
+
+def find(t: Tables) -> DataFrame | None:
+    """Anomalies on the destination; None where no mirror that keeps offsets was stopped."""
+    where, values = bounds(t), carried(t)
+    if where is None or values is None or not keeps_offsets(t):
+        return None
+    cut = F.coalesce("cut_destination", "cut_source", "bound")
+    stopped = where.where("stopped and b_end is not null").withColumns(
+        {"cut": cut, "recorded": F.coalesce("cut_destination", "cut_source").isNotNull()}
+    )
+    if stopped.isEmpty():
+        return None
+    local = t.sends.where("outcome in ('acked', 'committed', 'unknown')")
+    local = local.select(F.col("cluster").alias("destination"), *PAIR[2:], "value").distinct()
+    log = t.truth_log.withColumnRenamed("cluster", "destination").join(
+        F.broadcast(stopped.select(*PAIR)), list(PAIR[1:])
+    )
+    own = log.where("control_type is null").join(local, [*PAIR[1:], "value"], "left_semi")
+    first_local = own.groupBy(*PAIR).agg(
+        F.min("offset").alias("first_local"), F.min_by("value", "offset").alias("local")
+    )
+    stopped = t.cache(stopped.join(first_local, list(PAIR), "left"))
+    parts = [_ends(stopped), _mirrored_above(values, stopped), _transactions(t, stopped), _resets(t, log, stopped)]
+    return union([_row(part) for part in parts])
+
+
+def _row(rows: DataFrame) -> DataFrame:
+    return anomalies(
+        rows,
+        "stop_cut",
+        cluster="destination",
+        topic="destination_topic",
+        rank=F.col("offset"),
+        explain=sentence(
+            "%s-%s on %s, stopped at %s: %s", "destination_topic", "partition", "destination", "cut", "what"
+        ),
+    )
+
+
+_COLUMNS = ("destination", "destination_topic", "partition", "cut", "offset", "value", "what")
+
+
+def _ends(stopped: DataFrame) -> DataFrame:
+    none = F.lit(None).cast("string")
+    short = stopped.where("recorded and b_end < cut").withColumns(
+        {"offset": F.col("b_end"), "value": none, "what": sentence("the log ends at %s, below the cut", "b_end")}
+    )
+    early = stopped.where("recorded and first_local < cut").withColumns(
+        {
+            "offset": F.col("first_local"),
+            "value": F.col("local"),
+            "what": sentence("the local write %s lies below the cut, at %s", "local", "first_local"),
+        }
+    )
+    return short.select(*_COLUMNS).unionByName(early.select(*_COLUMNS))
+
+
+def _mirrored_above(values: DataFrame, stopped: DataFrame) -> DataFrame:
+    rows = values.where("a_all > 0 and b_all > 0").join(F.broadcast(stopped.where("recorded")), list(PAIR))
+    rows = rows.where("b_last >= cut").withColumns(
+        {
+            "offset": F.col("b_last"),
+            "what": sentence("%s of the source lies at %s, at or above the cut", "value", "b_last"),
+        }
+    )
+    return rows.select(*_COLUMNS)
+
+
+def _transactions(t: Tables, stopped: DataFrame) -> DataFrame:
+    """Transactions with data below the cut and no marker below it, and the markers that they got."""
+    batches = txn_batches(t).withColumnRenamed("cluster", "destination").join(F.broadcast(stopped), list(PAIR[1:]))
+    data = batches.where("not control and base_offset < cut and (end_offset is null or end_offset >= cut)")
+    open_ = data.groupBy(*PAIR, "producer").agg(
+        F.min("base_offset").alias("offset"), F.first("end_type").alias("end_type"), F.first("end_offset").alias("end")
+    )
+    after = batches.where("base_offset >= cut").select(*PAIR, "producer", "base_offset", "control", "control_type")
+    first_data = after.where("not control").groupBy(*PAIR, "producer").agg(F.min("base_offset").alias("next_data"))
+    marks = after.where("control").join(first_data, [*PAIR, "producer"], "left")
+    marks = marks.where("next_data is null or base_offset < next_data")
+    counts = marks.groupBy(*PAIR, "producer").agg(
+        F.count(F.when(F.col("control_type") == "ABORT", 1)).alias("aborts"), F.count("*").alias("markers")
+    )
+    rows = open_.join(counts, [*PAIR, "producer"], "left").fillna(0, ["aborts", "markers"])
+    if design(t) in _TRUNCATING:
+        rows = rows.withColumn("what", sentence("the transaction of producer %s is open below the cut", "producer"))
+    else:
+        rows = rows.where("aborts != 1 or markers != 1").withColumn(
+            "what",
+            sentence(
+                "the transaction of producer %s that was open has %s ABORT and %s markers in all above the cut",
+                *("producer", "aborts", "markers"),
+            ),
+        )
+    rows = rows.join(F.broadcast(stopped), list(PAIR)).withColumn("value", F.lit(None).cast("string"))
+    return rows.select(*_COLUMNS)
+
+
+def _resets(t: Tables, log: DataFrame, stopped: DataFrame) -> DataFrame:
+    """Producer id resets above the cut: how many before the first local write, and whether a marker follows them."""
+    control = log.join(F.broadcast(stopped.select(*PAIR, "cut", "first_local")), list(PAIR))
+    control = control.where("offset >= cut and control_type is not null and offset < coalesce(first_local, log_end)")
+    reset, marker = F.col("control_type") == "PID_RESET", F.col("control_type") == "ABORT"
+    found = control.groupBy(*PAIR).agg(
+        F.count(F.when(reset, 1)).alias("resets"),
+        F.min(F.when(reset, F.col("offset"))).alias("reset"),
+        F.max(F.when(marker, F.col("offset"))).alias("marker"),
+    )
+    rows = stopped.join(found, list(PAIR), "left").fillna(0, ["resets"])
+    demanded = design(t) in _RESETTING and t.meta.test.mirror_options.get("pid_reset_record", "on") == "on"
+    missing = F.lit(demanded) & F.col("first_local").isNotNull() & (F.col("resets") == 0)
+    what = (
+        F.when(F.col("resets") > 1, sentence("%s producer id resets, not one", "resets"))
+        .when(F.col("marker") > F.col("reset"), sentence("an ABORT at %s follows the producer id reset", "marker"))
+        .when(missing, sentence("no producer id reset before the first local write at %s", "first_local"))
+    )
+    rows = rows.withColumns(
+        {"what": what, "offset": F.coalesce("reset", "first_local"), "value": F.lit(None).cast("string")}
+    )
+    return rows.where("what is not null").select(*_COLUMNS)
+
+
+CHECKER = Checker(name="stop_cut", kinds=(KIND,), find=find)
