@@ -39,6 +39,7 @@ _OPS: Final = [
 _RECORDS: Final = ["op_index", "position", "action", "topic", "partition", "offset", "value"]
 _STEPS: Final = ("txn_begin", "txn_commit", "txn_abort")
 _ACTIONS: Final = ["send", "poll", "assign", "rebalance"]
+_INTEGER: Final = r"^(0|-?[1-9]\d{0,17})$"
 _EXPORTED: Final = frozenset({"send", "poll", "txn", "assign", "subscribe", "crash", *_STEPS})
 
 
@@ -99,30 +100,43 @@ def _write(run: StoredRun, sink: IO[str], names: Names, steps: bool, cluster: st
 
 
 def _names(run: StoredRun) -> tuple[Names, bool]:
-    """How partitions, processes and values are written, from one look at the columns concerned."""
-    ops = run.read_table("ops", ["process", "f"]).group_by(["process", "f"]).aggregate([]).to_pylist()
-    records = run.read_table("op_records", ["action", "topic", "partition", "value", "offset"])
-    records = records.filter(pc.field("action").isin(_ACTIONS))
-    places = records.group_by(["topic", "partition"]).aggregate([]).to_pylist()
-    values = records.column("value").drop_null()
-    integers = bool(pc.all(pc.match_substring_regex(values, r"^(0|-?[1-9]\d{0,17})$"), min_count=0).as_py())
+    """How partitions, processes and values are written, from one look at the columns concerned, batch by batch."""
+    ops: set[tuple[str, str]] = set()
+    for batch in run.batches("ops", ["process", "f"]):
+        ops |= _distinct(batch, ["process", "f"])
+    places: set[tuple[str | None, int | None]] = set()
+    unplaced: set[str] = set()
+    integers = True
+    for batch in run.batches("op_records", ["action", "topic", "partition", "value"]):
+        records = pa.table(batch).filter(pc.field("action").isin(_ACTIONS))
+        places |= _distinct(records, ["topic", "partition"])
+        if integers:
+            integers = bool(pc.all(pc.match_substring_regex(records["value"], _INTEGER), min_count=0).as_py())
+        lost = records.filter(pc.field("partition").is_null() & (pc.field("action") == "send"))
+        unplaced.update(value for value in lost["value"].to_pylist() if value is not None)
     names = Names(
-        places=[(p["topic"], p["partition"]) for p in places if p["topic"] is not None],
-        processes=[o["process"] for o in ops],
-        integers=integers and len(values) > 0,
-        found=_found(records),
+        places=[(topic, partition) for topic, partition in places if topic is not None],
+        processes=[process for process, _ in ops],
+        integers=integers,
+        found=_found(run, unplaced),
     )
-    return names, any(o["f"] in _STEPS for o in ops)
+    return names, any(f in _STEPS for _, f in ops)
 
 
-def _found(records: pa.Table) -> dict[str, tuple[str, int]]:
+def _distinct(rows: pa.RecordBatch | pa.Table, columns: list[str]) -> set[tuple[Any, ...]]:
+    groups = pa.table(rows).group_by(columns).aggregate([])
+    return set(zip(*(groups[c].to_pylist() for c in columns), strict=True))
+
+
+def _found(run: StoredRun, unplaced: set[str]) -> dict[str, tuple[str, int]]:
     """Where the values were read that were sent to a partition nobody knows (value → topic, partition)."""
-    unplaced = records.filter(pc.field("partition").is_null() & (pc.field("action") == "send"))
-    if unplaced.num_rows == 0:
-        return {}
-    values = pc.unique(unplaced["value"])
-    read = records.filter((pc.field("action") == "poll") & pc.field("value").isin(values))
-    return {r["value"]: (r["topic"], r["partition"]) for r in read.to_pylist() if r["value"] is not None}
+    found: dict[str, tuple[str, int]] = {}
+    if unplaced:
+        wanted = pa.array(sorted(unplaced))
+        for batch in run.batches("op_records", ["action", "topic", "partition", "value"]):
+            read = pa.table(batch).filter((pc.field("action") == "poll") & pc.field("value").isin(wanted))
+            found.update({r["value"]: (r["topic"], r["partition"]) for r in read.to_pylist()})
+    return found
 
 
 def _operations(run: StoredRun) -> Iterator[Operation]:
