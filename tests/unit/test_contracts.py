@@ -1,0 +1,71 @@
+"""Contracts: every kind is named in every contract, and clauses resolve as the file's head says."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import contracts
+from harness.contracts import Level
+from harness.errors import UsageError
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize("name", contracts.names())
+def test_every_kind_of_the_catalogue_is_named(name: str) -> None:
+    pytest.importorskip("pyspark")
+    from checkers.catalogue import CATALOGUE
+
+    named = {key.split("/")[0] for key in contracts.load(name).clauses}
+    assert set(CATALOGUE) <= named
+
+
+@pytest.mark.parametrize("name", contracts.names())
+def test_every_key_is_a_kind_that_the_base_contract_names(name: str) -> None:
+    base = set(contracts.load("kafka-clean").clauses)
+    assert {key.split("/")[0] for key in contracts.load(name).clauses} <= base
+    for clauses in contracts.load(name).clauses.values():
+        assert all(clause.reason for clause in clauses)
+
+
+def test_a_clause_for_one_cluster_leaves_the_others_as_they_were() -> None:
+    contract = contracts.load("mm2-at-least-once")
+    assert contract.clause("duplicate", cluster="B").level is Level.ALLOWED
+    assert contract.clause("duplicate", cluster="A").level is Level.NEVER
+
+
+def test_a_child_takes_back_what_its_parent_allowed() -> None:
+    contract = contracts.load("mm2-exactly-once")
+    assert contract.clause("duplicate", cluster="B").level is Level.NEVER
+    assert contract.clause("mirror_duplicate").level is Level.NEVER
+    assert contract.clause("offset_identity").level is Level.ALLOWED
+
+
+def test_modifiers() -> None:
+    plain, one, both = (contracts.load(f"mm2-at-least-once{m}") for m in ("", "+unclean-a", "+unclean"))
+    assert plain.clause("lost_write", cluster="A").level is Level.NEVER
+    assert one.clause("lost_write", cluster="A").level is Level.ALLOWED
+    assert one.clause("lost_write", cluster="B").level is Level.NEVER
+    assert one.clause("mirror_loss", cluster="B").level is Level.NEVER
+    assert both.clause("mirror_loss", cluster="B").level is Level.ALLOWED
+    assert both.base == "mm2-at-least-once"
+    assert contracts.load("kafka-unclean").clause("replica_divergence", cluster="A").level is Level.NEVER
+
+
+def test_a_kind_nobody_names_is_never_allowed() -> None:
+    assert contracts.load("kafka-clean").clause("something_new").level is Level.NEVER
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("mm2-exactly-onse", "mm2-exactly-once"), ("kafka-clean+uncleann", "unclean"), ("zzz", "known: kafka-clean")],
+)
+def test_a_wrong_name_gets_the_right_ones(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        contracts.load(name)
+
+
+def test_the_table_has_a_column_per_contract() -> None:
+    rows = contracts.listing(verbose=True)
+    assert set(rows[0]) == {"name", *contracts.names()}
+    assert {row["name"] for row in contracts.listing()} >= {"kafka-clean", "+unclean"}
