@@ -81,6 +81,8 @@ def spark_session(*, master: str = MASTER, memory: str = "2g", app: str = "shatt
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.codegen.wholeStage": "true",
         "spark.log.level": "ERROR",
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
     if local:
         # The driver must listen where it is, whatever the host's name resolves to.
@@ -96,6 +98,28 @@ def spark_session(*, master: str = MASTER, memory: str = "2g", app: str = "shatt
             f"Spark did not start on master {master}: {reason[0] if reason else type(error).__name__}; check --master"
             " and JAVA_HOME"
         ) from error
+
+
+SMALL_ROWS = 200_000
+"""Up to this many stored rows compiling and planning cost more than the data."""
+
+
+def tuned(spark: SparkSession, *, rows: int) -> SparkSession:
+    """A session on the same Spark with settings for a run of so many stored rows; `spark` itself is left alone.
+
+    Small runs are interpreted, not compiled, in one partition and without replanning between stages.
+    """
+    session = spark.newSession()
+    if rows <= SMALL_ROWS:
+        options = {
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        }
+        for key, value in options.items():
+            session.conf.set(key, value)
+    return session
 
 
 def _cores(master: str) -> int:

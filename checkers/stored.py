@@ -13,8 +13,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from harness.history.runfile import RunMeta, read_meta
+from checkers.scratch import empty_frame
+from checkers.session import tuned
+from harness.history.runfile import RunMeta
 from harness.history.schema import TABLES
+from harness.history.store import StoredRun, open_run
 
 _SPARK_TYPES: dict[pa.DataType, T.DataType] = {
     pa.int64(): T.LongType(),
@@ -33,33 +36,42 @@ def spark_schema(table: str) -> T.StructType:
 
 @dataclass(frozen=True)
 class Stored:
-    """A run folder opened for checking. `files`: table → its readable Parquet files. `problems`: one sentence each."""
+    """A run folder opened for checking. `spark`: a session whose settings fit the run's size."""
 
-    path: Path
-    meta: RunMeta
-    files: dict[str, tuple[str, ...]]
+    run: StoredRun
     spark: SparkSession
-    problems: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.run.path
+
+    @property
+    def meta(self) -> RunMeta:
+        """run.json."""
+        return self.run.meta
 
     @property
     def imported(self) -> bool:
         """Whether the history was written by something else than `shatter run`."""
-        return self.meta.source != "shatter"
+        return self.run.meta.source != "shatter"
 
     def has(self, table: str) -> bool:
         """Whether the table has at least one readable file."""
-        return bool(self.files.get(table))
+        return self.run.has(table)
 
     def table(self, name: str) -> DataFrame:
         """The whole table; empty when it is missing."""
         schema = spark_schema(name)
         if not self.has(name):
-            return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).parquet(*self.files[name])
+            return empty_frame(self.spark, schema)
+        # The folder rather than its files, where all are good: Spark lists one folder faster than many paths.
+        files = [str(f) for f in self.run.files[name]] if self.run.problems else [str(self.path / name)]
+        return self.spark.read.schema(schema).parquet(*files)
 
 
 def open_stored(path: Path, spark: SparkSession) -> Stored:
-    """Open a run folder. Raises HistoryError when it is not one."""
-    meta = read_meta(path)
-    files = {name: tuple(sorted(str(p) for p in (path / name).glob("*.parquet"))) for name in TABLES}
-    return Stored(path=path, meta=meta, files={k: v for k, v in files.items() if v}, spark=spark)
+    """Open a run folder; torn files are left out and named in `run.problems`. Raises HistoryError: it is not a run."""
+    run = open_run(path, leave_out_torn=True)
+    rows = sum(run.rows(table) for table in run.files)
+    return Stored(run=run, spark=tuned(spark, rows=rows))

@@ -7,15 +7,16 @@ and `origin_topic` the name on A (`canonical`), so that two clusters can be join
 
 from __future__ import annotations
 
+import uuid
 from functools import cached_property
 from pathlib import Path
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from checkers import fates, history, partitions
 from checkers.facts import Facts, learn
+from checkers.scratch import Scratch
 from checkers.stored import Stored, open_stored
 from harness.history.runfile import RunMeta
 
@@ -26,16 +27,17 @@ REPLICA = ("cluster", "topic", "partition", "broker")
 class Tables:
     """The views of one run. Give it to a checker's `find`."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: Stored, *, contract: str | None = None) -> None:
         self.stored = stored
+        self.contract = contract
         self.spark: SparkSession = stored.spark
         self.meta: RunMeta = stored.meta
-        self._cached: list[DataFrame] = []
+        self._scratch = Scratch(stored.path / "results" / f"scratch-{uuid.uuid4().hex[:8]}", stored.spark)
 
     @classmethod
-    def open(cls, path: Path, spark: SparkSession) -> Tables:
-        """Open a run folder. Raises HistoryError."""
-        return cls(open_stored(path, spark))
+    def open(cls, path: Path, spark: SparkSession, *, contract: str | None = None) -> Tables:
+        """Open a run folder. contract: name of the one to be judged by, instead of the run's own. Raises HistoryError."""
+        return cls(open_stored(path, spark), contract=contract)
 
     # -- stored tables ------------------------------------------------------------------------------------------
 
@@ -48,16 +50,12 @@ class Tables:
         return self.stored.table(name)
 
     def cache(self, frame: DataFrame) -> DataFrame:
-        """Keep a view for several checkers; freed by `close`."""
-        frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        self._cached.append(frame)
-        return frame
+        """Compute a view now, once, for several checkers (see `scratch`); removed by `close`."""
+        return self._scratch.keep(frame)
 
     def close(self) -> None:
-        """Free what was cached."""
-        for frame in self._cached:
-            frame.unpersist()
-        self._cached.clear()
+        """Remove what was kept."""
+        self._scratch.close()
 
     # -- topics -------------------------------------------------------------------------------------------------
 
@@ -141,27 +139,29 @@ class Tables:
     def truth(self) -> DataFrame:
         """The replica whose log counts, one row per partition: the columns of `replicas`.
 
-        The known leader; where no leader is known, the replica whose last batch has the greatest leader epoch, then
-        the longest log: the order in which Kafka's own truncation would settle it.
+        The known leader, if its log was stored; otherwise, or where no leader is known, the replica whose last batch
+        has the greatest leader epoch, then the longest log: the order in which Kafka's own truncation would settle it.
         """
         epochs = (
             self.table("records")
             .withColumn("look", F.coalesce("look", F.lit(0)))
             .groupBy(*REPLICA, "look")
-            .agg(F.max("leader_epoch").alias("_epoch"))
+            .agg(F.max("leader_epoch").alias("_epoch"), F.count("*").alias("_records"))
         )
+        stored = (F.coalesce("_records", F.lit(0)) > 0) | (F.col("log_end") == F.col("log_start"))
         leads = F.coalesce(F.col("leader") == F.col("broker"), F.lit(False))
         order = Window.partitionBy(*PARTITION).orderBy(
-            leads.desc(), F.col("_epoch").desc_nulls_last(), F.desc("log_end"), F.asc("broker")
+            stored.desc(), leads.desc(), F.col("_epoch").desc_nulls_last(), F.desc("log_end"), F.asc("broker")
         )
         ranked = self.replicas.join(epochs, [*REPLICA, "look"], "left").withColumn("_n", F.row_number().over(order))
-        return self.cache(ranked.where("_n = 1").drop("_n", "_epoch"))
+        return self.cache(ranked.where("_n = 1").drop("_n", "_epoch", "_records"))
 
     @cached_property
     def truth_log(self) -> DataFrame:
         """The records of the replica that counts (`truth`), one log per partition: columns as `log`."""
         log = self._at_last_look(self.table("records"))
-        return self._with_txn_end(log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA)))
+        log = log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA))
+        return self.cache(self._with_txn_end(log))
 
     @cached_property
     def cuts(self) -> DataFrame:
