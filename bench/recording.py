@@ -18,7 +18,9 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,20 +81,34 @@ class BareClient:
             self._idle.append(process)
 
 
-def bare(bootstrap: str, options: WorkloadOptions, topics: list[str], *, seconds: float, seed: int) -> float:
-    """Acknowledged operations per second without recording."""
+@dataclass(frozen=True)
+class Figure:
+    """Acknowledged operations per second, and CPU microseconds of this whole process per operation."""
+
+    rate: float
+    cpu_us: float
+
+
+def watch(count: Callable[[], int], seconds: float) -> Figure:
+    """Look at the count and the CPU time now and after so many seconds."""
+    before, began, cpu = count(), time.monotonic(), time.process_time()
+    time.sleep(seconds)
+    done, took, cpu = count() - before, time.monotonic() - began, time.process_time() - cpu
+    return Figure(done / took, cpu / max(1, done) * 1e6)
+
+
+def bare(bootstrap: str, options: WorkloadOptions, topics: list[str], *, seconds: float, seed: int) -> Figure:
+    """The sends without recording."""
     clients = [BareClient(bootstrap, f"A-producer-{n}", options, topics, seed) for n in range(options.producers)]
     time.sleep(1.0)  # connections and metadata
-    before, began = sum(c.acked for c in clients), time.monotonic()
-    time.sleep(seconds)
-    rate = (sum(c.acked for c in clients) - before) / (time.monotonic() - began)
+    figure = watch(lambda: sum(c.acked for c in clients), seconds)
     for client in clients:
         client.stop()
-    return rate
+    return figure
 
 
-def recorded(bootstrap: str, options: WorkloadOptions, folder: Path, *, seconds: float, seed: int) -> float:
-    """Acknowledged operations per second of the workload, written to Parquet while it runs."""
+def recorded(bootstrap: str, options: WorkloadOptions, folder: Path, *, seconds: float, seed: int) -> Figure:
+    """The workload, written to Parquet while it runs."""
     with RunRecorder(folder) as recorder:
         recorder.set_phase(Phase.LOAD)
         context = WorkloadContext(
@@ -105,13 +121,11 @@ def recorded(bootstrap: str, options: WorkloadOptions, folder: Path, *, seconds:
         )
         load = REGISTRY["append"].start(context)
         time.sleep(1.0)
-        before, began = load.counts().ok_sends, time.monotonic()
-        time.sleep(seconds)
-        rate = (load.counts().ok_sends - before) / (time.monotonic() - began)
+        figure = watch(lambda: load.counts().ok_sends, seconds)
         load.stop(timeout_s=20)
         if load.error() is not None:
             raise SystemExit(f"the load failed: {load.error()}")
-    return rate
+    return figure
 
 
 def measure(bootstrap: str, options: WorkloadOptions, *, seconds: float, rounds: int) -> dict[str, Any]:
@@ -123,26 +137,35 @@ def measure(bootstrap: str, options: WorkloadOptions, *, seconds: float, rounds:
         future.result(30)
     names = [s.name for s in specs]
     bare(bootstrap, options, names, seconds=4, seed=0)  # warms up the brokers' JVMs
-    rates: dict[str, list[float]] = {"bare": [], "recorded": []}
+    figures: dict[str, list[Figure]] = {"bare": [], "recorded": []}
     folder = Path(tempfile.mkdtemp(prefix="shatter-bench-"))
     try:
         for number in range(rounds):
             for kind in ("bare", "recorded") if number % 2 == 0 else ("recorded", "bare"):
                 if kind == "bare":
-                    rate = bare(bootstrap, options, names, seconds=seconds, seed=number + 1)
+                    figure = bare(bootstrap, options, names, seconds=seconds, seed=number + 1)
                 else:
-                    rate = recorded(bootstrap, options, folder / f"run{number}", seconds=seconds, seed=number + 1)
-                rates[kind].append(rate)
-                print(json.dumps({"round": number, "kind": kind, "acknowledged_ops_per_s": round(rate)}), flush=True)
+                    figure = recorded(bootstrap, options, folder / f"run{number}", seconds=seconds, seed=number + 1)
+                figures[kind].append(figure)
+                line = {
+                    "round": number,
+                    "kind": kind,
+                    "ops_per_s": round(figure.rate),
+                    "cpu_us": round(figure.cpu_us, 1),
+                }
+                print(json.dumps(line), flush=True)
     finally:
         shutil.rmtree(folder)
-    medians = {kind: statistics.median(values) for kind, values in rates.items()}
+    rates = {kind: statistics.median(f.rate for f in found) for kind, found in figures.items()}
+    cpu = {kind: statistics.median(f.cpu_us for f in found) for kind, found in figures.items()}
     return {
         "processes": options.processes * options.producers,
         "max_records": options.max_records,
-        "bare_ops_per_s": round(medians["bare"]),
-        "recorded_ops_per_s": round(medians["recorded"]),
-        "slower_percent": round(100 * (1 - medians["recorded"] / medians["bare"]), 1),
+        "bare_ops_per_s": round(rates["bare"]),
+        "recorded_ops_per_s": round(rates["recorded"]),
+        "slower_percent": round(100 * (1 - rates["recorded"] / rates["bare"]), 1),
+        "bare_cpu_us_per_op": round(cpu["bare"], 1),
+        "recorded_cpu_us_per_op": round(cpu["recorded"], 1),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 from collections import Counter
@@ -234,14 +235,16 @@ class ScriptedClient:
 
 
 def test_a_load_adds_up_its_clients_stops_them_all_and_leaves_no_thread() -> None:
-    before = threading.active_count()
+    before, thresholds = threading.active_count(), gc.get_threshold()
     stop = StopSignal()
     load = ThreadedLoad({f"c{n}": ScriptedClient(stop, "waits") for n in range(3)}, stop)
     counts = load.counts()
     assert (counts.ok_sends, counts.acked_records, counts.polled_records) == (9, 21, {"A": 6})
+    assert gc.get_threshold()[0] > thresholds[0]
     load.stop(timeout_s=5)
     load.stop(timeout_s=5)
     assert load.error() is None
+    assert gc.get_threshold() == thresholds
     assert threading.active_count() == before
 
 
