@@ -36,7 +36,7 @@ class Tables:
 
     @classmethod
     def open(cls, path: Path, spark: SparkSession, *, contract: str | None = None) -> Tables:
-        """Open a run folder. contract: name of the one to be judged by, instead of the run's own. Raises HistoryError."""
+        """Open a run folder. contract: name of the one to judge by, if not the run's own. Raises HistoryError."""
         return cls(open_stored(path, spark), contract=contract)
 
     # -- stored tables ------------------------------------------------------------------------------------------

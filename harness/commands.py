@@ -217,7 +217,7 @@ def run_campaign(
 
 
 def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, out: Path | None) -> int:
-    """`shatter check`: a run's folder, or a history, whose imported tables and report stay in `out` if that is given."""
+    """`shatter check`: a run's folder, or a history, whose tables and report stay in `out`, if given."""
     from harness.history.imports import as_run_folder
 
     console = Console(stderr=as_json)

@@ -108,9 +108,9 @@ def _cell(value: Any, column: str) -> str:
 
 
 def _history_format() -> str:
-    from harness.history.docs import render
+    from harness.history.docs import document
 
-    return render()
+    return document()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from harness.evidence.capture import capture
 from harness.evidence.looks import Sampler, look_all
 from harness.history.ops import F, OpType, Phase
 from harness.history.recorder import RunRecorder
-from harness.history.runfile import CapabilityInfo, ClusterInfo, Status
+from harness.history.runmeta import CapabilityInfo, ClusterInfo, Status
 from harness.mirrors import MirrorContext
 from harness.mirrors.base import Cut, Mirror, PartitionState
 from harness.mirrors.site import TopologySite

@@ -27,7 +27,7 @@ from harness.history.writer import storage_error
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DONE = "decoded.json"
+_DONE = "_decoded.json"
 _SHARE_BYTES = 64 << 20
 _NOTES = 20
 

@@ -93,7 +93,7 @@ def test_again_is_nothing_and_interrupted_is_once(spark: SparkSession, run: Path
     assert report is not None
     assert not needs_decoding(run)
     assert decode_run(spark, run) is None
-    (run / "batches" / "decoded.json").unlink()  # as if it had been interrupted before its last step
+    (run / "batches" / "_decoded.json").unlink()  # as if it had been interrupted before its last step
     (run / "records" / ".decoded-000000.parquet.x.tmp").write_bytes(b"half")
     assert needs_decoding(run)
     assert decode_run(spark, run) == report
@@ -117,7 +117,7 @@ def test_damage_is_noted_and_decoded_around(spark: SparkSession, run: Path) -> N
     assert read_meta(run).notes == list(report.problems)
     bad = Tables.open(run, spark).table("batches").where("not crc_ok").collect()
     assert [(b.topic, b.broker, b.base_offset, b.records_count) for b in bad] == [("client-none", 1, 0, 12)]
-    assert json.loads((run / "batches" / "decoded.json").read_text())["bad_crc"] == 1
+    assert json.loads((run / "batches" / "_decoded.json").read_text())["bad_crc"] == 1
 
 
 def test_old_format_is_refused_by_name(spark: SparkSession, run: Path) -> None:
@@ -134,7 +134,7 @@ def test_folders_that_are_no_replica(spark: SparkSession, run: Path) -> None:
     shutil.copytree(run / "evidence/A/1/txn-0", gone)
     report = decode_run(spark, run)
     assert report is not None
-    (run / "batches" / "decoded.json").unlink()
+    (run / "batches" / "_decoded.json").unlink()
     (run / "evidence/A/1/nopartition").mkdir()
     (run / "evidence/A/1/nopartition" / FIRST).write_bytes(b"")
     with pytest.raises(HistoryError, match="nopartition: not EVIDENCE/CLUSTER/BROKER/TOPIC-PARTITION"):

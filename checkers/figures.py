@@ -1,0 +1,47 @@
+"""Figures that stand beside a verdict: how much happened, and how far the mirror was behind. No anomaly among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from checkers.tables import Tables
+from harness.history.store import StoredRun
+
+
+def figures(t: Tables) -> dict[str, Any]:
+    """Counts over the whole run; keys read as labels.
+
+    The greatest lag is the largest `lag` of any look at the mirror (records, all partitions of one look together).
+    """
+    ends = t.table("ops").where("type in ('ok', 'fail', 'info')")
+    rows = ends.groupBy("f", "type").count().collect()
+    found: dict[str, Any] = {f"{row['f']} {row['type']}": row["count"] for row in sorted(rows)}
+    if t.has("mirror_states"):
+        looks = (
+            t.table("mirror_states").where("lag is not null").groupBy("mirror", "time_ns").agg(F.sum("lag").alias("n"))
+        )
+        most = looks.agg(F.max("n").alias("n")).collect()[0]["n"]
+        if most is not None:
+            found["greatest lag of the mirror, records"] = most
+    if t.has("faults"):
+        steps = t.table("faults").where("action in ('inject', 'bit', 'skip')")
+        counts = {row["action"]: row["n"] for row in steps.groupBy("action").agg(_proven().alias("n")).collect()}
+        found["faults injected"] = counts.get("inject", 0)
+        found["faults that bit"] = counts.get("bit", 0)
+        if counts.get("skip"):
+            found["faults skipped"] = counts["skip"]
+    return found
+
+
+def _proven() -> Any:
+    return F.countDistinct(F.when(F.coalesce(F.col("ok"), F.lit(True)), F.col("fault_id")))
+
+
+def unfinished_reads(run: StoredRun) -> int:
+    """Final reads that did not reach their target. An empty table of a run that had to have it counts as none."""
+    if not run.has("final_reads"):
+        return 0
+    return int(pc.sum(pc.invert(run.read_table("final_reads", ["complete"])["complete"])).as_py() or 0)

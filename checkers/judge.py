@@ -1,0 +1,271 @@
+"""The judge: all checkers over one stored run → a verdict with counts and witnesses, stored beside the run.
+
+Anomalies go to `results/anomalies` (Parquet, the whole set) and are counted and quoted from there; nothing else is
+collected. The worst wins: invalid > unknown > valid, and unknown always says why.
+
+An imported history (JSON lines, EDN) tells what happened in events; a table it has no events for means that nothing
+of that sort happened, so kinds that need it are listed as not looked at. A run of ours, or a folder that somebody
+wrote in our format, must have the tables of its kind; a missing one makes the kinds that need it unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, union
+from checkers.catalogue import CATALOGUE, CHECKERS
+from checkers.figures import figures, unfinished_reads
+from checkers.tables import Tables
+from harness import contracts
+from harness.contracts import Contract, Level
+from harness.errors import StorageError
+from harness.history.store import StoredRun, open_run
+
+WITNESSES = 8
+IMPORTED = ("jsonl", "edn")
+VALID, UNKNOWN, INVALID = "valid", "unknown", "invalid"
+_ALWAYS = ("ops", "op_records")
+_OF_A_RUN = (*_ALWAYS, "log_ends", "batches", "records", "final_reads")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind that was found. count: all of them; breaches: those that the contract never allows."""
+
+    kind: Kind
+    count: int
+    breaches: int
+    level: Level
+    reason: str
+    witnesses: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What the judge says. verdict: valid, unknown or invalid; unjudged: kind → why it could not be looked at."""
+
+    verdict: str
+    why: str
+    contract: Contract
+    findings: tuple[Finding, ...]
+    looked_at: tuple[str, ...]
+    unjudged: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of results.json."""
+        return {
+            "valid": {VALID: True, INVALID: False, UNKNOWN: "unknown"}[self.verdict],
+            "why": self.why,
+            "contract": self.contract.name,
+            "anomalies": {
+                f.kind.name: {
+                    "count": f.count,
+                    "severity": str(f.kind.severity),
+                    "allowed": f.breaches == 0 and f.kind.severity is not Severity.UNKNOWN,
+                    "level": str(f.level),
+                    "reason": f.reason,
+                    "never_allowed": f.breaches,
+                    "witnesses": list(f.witnesses),
+                }
+                for f in self.findings
+            },
+            "looked_at": list(self.looked_at),
+            "not_looked_at": self.unjudged,
+            "figures": self.figures,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
+    """Judge a run's folder and store `results.json` and `results/anomalies` in it.
+
+    contract: its name; None: the run's own, else `kafka-clean`.
+    Raises: HistoryError for a folder that is no run, or a torn file; UsageError for a contract that does not exist;
+    StorageError when the results cannot be written.
+    """
+    began = time.monotonic()
+    run = open_run(path)
+    promised = contracts.load(contract or run.meta.test.contract or contracts.DEFAULT)
+    tables = Tables.open(path, spark, contract=promised.name)
+    try:
+        chosen, unjudged, missing = _applicable(run)
+        found = union([checker.find(tables) for checker in chosen])
+        findings = _findings(_store(found, path, spark), promised)
+        unknowns = [*missing, *_unknowns(run, findings)]
+        judgement = Judgement(
+            verdict=_verdict(findings, unknowns),
+            why=_why(findings, unknowns),
+            contract=promised,
+            findings=findings,
+            looked_at=tuple(kind.name for checker in chosen for kind in checker.kinds if kind.name not in unjudged),
+            unjudged=unjudged,
+            figures=figures(tables),
+            seconds=time.monotonic() - began,
+        )
+    finally:
+        tables.close()
+    _write_results(path, judgement)
+    return judgement
+
+
+def expected_tables(run: StoredRun) -> tuple[str, ...]:
+    """The tables that a run of this sort must have; without one, what needs it is unknown."""
+    meta = run.meta
+    if meta.source in IMPORTED:
+        return _ALWAYS
+    expected = list(_OF_A_RUN)
+    if meta.test.mirror or meta.topic_map:
+        expected.append("mirror_states")
+    if meta.schedule:
+        expected.append("faults")
+    return tuple(expected)
+
+
+def _applicable(run: StoredRun) -> tuple[list[Checker], dict[str, str], list[str]]:
+    """Checkers that can look at something; kind → the table it lacks; and why anything is unknown for that."""
+    expected = expected_tables(run)
+    chosen: list[Checker] = []
+    unjudged: dict[str, str] = {}
+    needed: dict[str, list[str]] = {}
+    for checker in CHECKERS.values():
+        lacking = {kind.name: [t for t in kind.requires if not run.has(t)] for kind in checker.kinds}
+        if any(not tables for tables in lacking.values()):
+            chosen.append(checker)
+        for kind, tables in lacking.items():
+            if tables:
+                unjudged[kind] = f"table {tables[0]} is missing"
+                for table in tables:
+                    if table in expected:
+                        needed.setdefault(table, []).append(kind)
+    missing = [
+        f"table {table} is missing in {run.path}, so {_some(kinds)} cannot be judged" for table, kinds in needed.items()
+    ]
+    return chosen, unjudged, missing
+
+
+def _store(found: DataFrame | None, path: Path, spark: SparkSession) -> DataFrame | None:
+    """Write the anomalies to results/anomalies, whole or not at all, and read them back."""
+    folder, fresh = path / "results" / "anomalies", path / "results" / "_anomalies"
+    if found is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    schema = found.schema
+    try:
+        found.coalesce(1).write.mode("overwrite").parquet(str(fresh))
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+    except OSError as error:
+        raise StorageError(
+            f"{folder} cannot be written: {error.strerror}; free space or copy the run elsewhere"
+        ) from error
+    return spark.read.schema(schema).parquet(str(folder))
+
+
+def _findings(stored: DataFrame | None, contract: Contract) -> tuple[Finding, ...]:
+    """Counts per kind, and the most telling witnesses of each: breaches first."""
+    if stored is None:
+        return ()
+    groups = [row.asDict() for row in stored.groupBy("kind", "form", "cluster").count().collect()]
+    if not groups:
+        return ()
+    breach = [g for g in groups if _level(contract, g) is Level.NEVER]
+    quoted = _quote(stored, breach)
+    findings = []
+    for name, kind in CATALOGUE.items():
+        mine = [g for g in groups if g["kind"] == name]
+        if not mine:
+            continue
+        bad = [g for g in mine if g in breach]
+        telling = (bad or mine)[0]
+        clause = contract.clause(name, form=telling["form"], cluster=telling["cluster"])
+        findings.append(
+            Finding(
+                kind=kind,
+                count=sum(g["count"] for g in mine),
+                breaches=sum(g["count"] for g in bad),
+                level=clause.level,
+                reason=clause.reason,
+                witnesses=tuple(quoted.get(name, ())),
+            )
+        )
+    return tuple(findings)
+
+
+def _level(contract: Contract, group: dict[str, Any]) -> Level:
+    return contract.clause(group["kind"], form=group["form"], cluster=group["cluster"]).level
+
+
+def _quote(stored: DataFrame, breach: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    def same(column: str, value: str | None) -> Any:
+        return F.col(column).eqNullSafe(F.lit(value))
+
+    is_breach = F.lit(False)
+    for g in breach:
+        is_breach = is_breach | (same("kind", g["kind"]) & same("form", g["form"]) & same("cluster", g["cluster"]))
+    order: list[Any] = [(~is_breach).cast("int"), "rank", "cluster", "topic", "partition", "offset", "value", "explain"]
+    numbered = stored.withColumn("n", F.row_number().over(Window.partitionBy("kind").orderBy(*order)))
+    quoted: dict[str, list[dict[str, Any]]] = {}
+    for row in numbered.where(F.col("n") <= WITNESSES).orderBy("kind", "n").drop("n", "rank").collect():
+        witness = {key: value for key, value in row.asDict().items() if value is not None and key != "kind"}
+        quoted.setdefault(row["kind"], []).append(witness)
+    return quoted
+
+
+def _unknowns(run: StoredRun, findings: Iterable[Finding]) -> list[str]:
+    """Every reason, one sentence each, why a clean result would prove nothing."""
+    reasons = []
+    meta = run.meta
+    if meta.status in ("failed", "interrupted"):
+        reasons.append(f"the run {'was interrupted' if meta.status == 'interrupted' else 'failed'}: {meta.why}")
+    elif meta.status == "running":
+        reasons.append("the run was never finished: its process was killed, or it still runs")
+    cut_off = unfinished_reads(run)
+    if cut_off:
+        reasons.append(f"{cut_off} final reads were cut off, so what they did not reach may be lost or late")
+    for finding in findings:
+        if finding.kind.severity is Severity.UNKNOWN:
+            told = finding.witnesses[0]["explain"] if finding.witnesses else finding.kind.what
+            reasons.append(
+                f"{finding.kind.name}: {told}" + (f" (and {finding.count - 1} more)" if finding.count > 1 else "")
+            )
+    return reasons
+
+
+def _verdict(findings: Iterable[Finding], unknowns: Sequence[str]) -> str:
+    if any(f.breaches and f.kind.severity is not Severity.UNKNOWN for f in findings):
+        return INVALID
+    return UNKNOWN if unknowns else VALID
+
+
+def _why(findings: Sequence[Finding], unknowns: Sequence[str]) -> str:
+    bad = [f for f in findings if f.breaches and f.kind.severity is not Severity.UNKNOWN]
+    parts = [f"{f.kind.name} {f.breaches}: {f.reason}" for f in bad]
+    return "; ".join([*parts, *unknowns]) or "nothing was found that the contract never allows"
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _write_results(path: Path, judgement: Judgement) -> None:
+    target, fresh = path / "results.json", path / ".results.json.tmp"
+    try:
+        fresh.write_text(json.dumps(judgement.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(fresh, target)  # noqa: PTH105 (atomic, also over an existing file)
+    except OSError as error:
+        raise StorageError(
+            f"{target} cannot be written: {error.strerror}; free space or copy the run elsewhere"
+        ) from error
