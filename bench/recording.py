@@ -47,6 +47,7 @@ class BareClient:
         self._plan = SendPlan(
             seed=seed,
             role=role,
+            tag="bench",
             targets=[(t, p) for t in topics for p in range(options.partitions)],
             max_records=options.max_records,
             value_bytes=options.value_bytes,

@@ -33,7 +33,7 @@ from workloads.plan import SendPlan
 from workloads.producers import SendClient
 from workloads.rate import TokenBucket
 from workloads.transactions import TxnClient
-from workloads.values import Names
+from workloads.values import Names, run_tag
 
 _UNLIMITED: Final = 400.0  # operations a second that the floor counts with when the rate is not limited
 _TXN_PER_PRODUCER: Final = 5.0  # transactions a second one producer manages on a slow machine
@@ -130,6 +130,7 @@ class Append:
         plan = SendPlan(
             seed=context.seed,
             role=role,
+            tag=run_tag(context.run_id),
             targets=[(t, p) for t in self._names_on(context, endpoint) for p in range(options.partitions)],
             max_records=options.max_records,
             value_bytes=options.value_bytes,

@@ -41,7 +41,7 @@ class WorkloadOptions:
     producer: Literal["plain", "idempotent", "transactional"] = "idempotent"
     producers: int = 2
     consumers: int = 2  # per cluster
-    processes: int = 4  # logical processes per producer client
+    processes: int = 8  # logical processes per producer client
     max_records: int = 4  # records per send operation: 1 … this
     abort_ratio: float = 0.2  # of transactions that are aborted on purpose
     isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"

@@ -190,7 +190,8 @@ class ConsumerClient:
             except KafkaException as error:
                 log.debug("%s: watermarks of %s: %s", self._reader.client, partition, error)
                 break
-            log.info("%s: %s is at %s, log is %d…%d", self._reader.client, partition, self._positions, low, high)
+            place = self._positions[partition][0]
+            log.info("%s: %s is at %d, the log is %d…%d", self._reader.client, partition, place, low, high)
             places[partition] = (low, None)
         self._misplaced -= places.keys()
         self._assign(places, error="OFFSET_OUT_OF_RANGE")

@@ -14,7 +14,8 @@ _SEND = Action.SEND.value
 class SendPlan:
     """Draws the records of one producer's operations, and whether its transactions are to be aborted.
 
-    targets: every (topic, partition) it may write to. role: the producer's name without incarnation.
+    targets: every (topic, partition) it may write to. role: the producer's name without incarnation. tag: the run's
+    (workloads.values).
     """
 
     def __init__(
@@ -22,6 +23,7 @@ class SendPlan:
         *,
         seed: int,
         role: str,
+        tag: str,
         targets: Sequence[tuple[str, int]],
         max_records: int,
         value_bytes: int,
@@ -34,12 +36,13 @@ class SendPlan:
         self._bytes = value_bytes
         self._abort_ratio = abort_ratio
         self._keys = keys
+        self._tag = tag
         self._prefix = ""
         self._seq = 0
 
     def use_client(self, client: str) -> None:
         """Values are numbered anew under each client incarnation."""
-        self._prefix = client
+        self._prefix = f"{self._tag}/{client}"
         self._seq = 0
 
     def records(self, process: str) -> list[OpRecord]:

@@ -1,34 +1,48 @@
 """Names of clients, processes and transactions, and the values that records carry.
 
-A value is `CLIENT:PROCESS:SEQ`, e.g. `A-producer-0#1:p3.1:57`, or `…:57:xxxx` with padding: the client incarnation
-that sent it, the process on whose behalf, and the number of the record within its client incarnation. It holds no
-attempt number, so each retry carries the same value, and no comma, space or quote.
-Clients are numbered over the whole run (`Names`), so a value is unique over clusters and scenario steps as well.
+A value is `RUN/CLIENT:PROCESS:SEQ`, e.g. `1x9k2f/A-producer-0#1:p3.1:57`, or `…:57:xxxx` with padding: a tag of the
+run, the client incarnation that sent it, the process on whose behalf, and the number of the record within its client
+incarnation. It holds no attempt number, so each retry carries the same value, and no comma, space or quote.
+Clients are numbered over the whole run (`Names`), so a value is unique over clusters and scenario steps as well; the
+tag makes another run's record (left-over data, a wrong cluster) a stranger.
 """
 
 from __future__ import annotations
 
 import re
+import string
 import threading
+import zlib
 from collections import Counter
 from collections.abc import MutableMapping
 from typing import Any, NamedTuple
 
-_VALUE = re.compile(r"(?P<client>[^:#]+#\d+):(?P<process>[^:]+):(?P<seq>\d+)(?::x*)?")
+_VALUE = re.compile(r"(?P<run>[0-9a-z]+)/(?P<client>[^:#]+#\d+):(?P<process>[^:]+):(?P<seq>\d+)(?::x*)?")
 _PAD = "x"
+_DIGITS = string.digits + string.ascii_lowercase
 
 
 class ParsedValue(NamedTuple):
-    """Who wrote a record. `cluster` is the letter in the client's name."""
+    """Who wrote a record. `run` is the run's tag, `cluster` the letter in the client's name."""
 
+    run: str
     cluster: str
     client: str
     process: str
     seq: int
 
 
+def run_tag(run_id: str) -> str:
+    """A short tag of a run: the CRC-32 of its id in base 36."""
+    number, tag = zlib.crc32(run_id.encode()), ""
+    while number or not tag:
+        number, digit = divmod(number, len(_DIGITS))
+        tag = _DIGITS[digit] + tag
+    return tag
+
+
 def make_value(prefix: str, seq: int, size: int = 0) -> str:
-    """The value of record `seq`; `prefix` is `CLIENT:PROCESS`. Padded to `size` bytes where that is longer."""
+    """The value of record `seq`; `prefix` is `RUN/CLIENT:PROCESS`. Padded to `size` bytes where that is longer."""
     value = f"{prefix}:{seq}"
     if len(value) + 1 < size:
         return f"{value}:{_PAD * (size - len(value) - 1)}"
@@ -41,7 +55,7 @@ def parse_value(value: str) -> ParsedValue | None:
     if match is None:
         return None
     client = match["client"]
-    return ParsedValue(client.partition("-")[0], client, match["process"], int(match["seq"]))
+    return ParsedValue(match["run"], client.partition("-")[0], client, match["process"], int(match["seq"]))
 
 
 def next_process(process: str) -> str:

@@ -22,7 +22,7 @@ from workloads.kafka_config import DELIVERY_TIMEOUT_MS, ONLY_ATTEMPT_S, consumer
 from workloads.load import ThreadedLoad
 from workloads.plan import SendPlan
 from workloads.rate import TokenBucket
-from workloads.values import Names, make_value, next_process, parse_value
+from workloads.values import Names, make_value, next_process, parse_value, run_tag
 
 pytestmark = pytest.mark.unit
 
@@ -54,17 +54,26 @@ def test_a_value_says_who_wrote_it_and_has_the_size_asked_for(
     cluster: str, number: int, generation: int, seq: int, size: int
 ) -> None:
     client = f"{cluster}-producer-{number}#{generation}"
-    value = make_value(f"{client}:p{number}.{generation}", seq, size)
+    prefix = f"{run_tag('run')}/{client}:p{number}.{generation}"
+    value = make_value(prefix, seq, size)
     parsed = parse_value(value)
     assert parsed is not None
-    assert parsed == (cluster, client, f"p{number}.{generation}", seq)
-    bare = make_value(f"{client}:p{number}.{generation}", seq)
+    assert parsed == (run_tag("run"), cluster, client, f"p{number}.{generation}", seq)
+    bare = make_value(prefix, seq)
     assert len(value) == (size if size > len(bare) + 1 else len(bare))
 
 
-@pytest.mark.parametrize("foreign", ["", "heartbeat", "A-producer-0:p1:3", "A-producer-0#1:p1:x", "a:b:c:d", "1,2"])
+@pytest.mark.parametrize(
+    "foreign",
+    ["", "heartbeat", "A-producer-0#1:p1:3", "t/A-producer-0:p1:3", "t/A-producer-0#1:p1:x", "a:b:c:d", "1,2"],
+)
 def test_other_texts_are_not_taken_for_our_values(foreign: str) -> None:
     assert parse_value(foreign) is None
+
+
+def test_two_runs_never_send_the_same_value() -> None:
+    assert run_tag("1128-0101-a-1f2e") != run_tag("1128-0101-a-1f2f")
+    assert {len(run_tag(str(n))) for n in range(500)} <= {1, 2, 3, 4, 5, 6, 7}
 
 
 def test_a_retired_process_gets_a_new_name_each_time() -> None:
@@ -85,6 +94,7 @@ def test_names_are_unique_over_later_starts_that_share_the_contexts_extra() -> N
 
 def plan(seed: int = 7, role: str = "A-producer-0", **changes: Any) -> SendPlan:
     options: dict[str, Any] = {
+        "tag": "t",
         "targets": [(t, p) for t in ("x", "y") for p in range(3)],
         "max_records": 4,
         "value_bytes": 0,
