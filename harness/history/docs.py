@@ -35,7 +35,7 @@ this form, whoever wrote it. Logs, results and the report of a run of ours lie b
 
 - Files of a table end in `.parquet`; names that begin with a dot or an underscore are ignored. Each file is complete
   in itself: it is written under another name, forced to the disk, then renamed. A run that was killed therefore lacks
-  its last second or two, and nothing else.
+  its last second or two, and nothing else. When a run has ended, its small files are joined into a few large ones.
 - The rows of one operation's records (`op_records`) are on the disk before its event (`ops`). After a kill there may
   be records without an event: join from `ops`.
 - Columns marked *required* must be there and hold no null. Any other column may be absent: it then reads as null.

@@ -61,6 +61,11 @@ class Flusher:
         """Why nothing can be stored any more; None while all is well."""
         return self._failure
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The tables that have files of this recording."""
+        return tuple(name for name, writer in self._writers.items() if writer.files_written)
+
     def mark(self) -> None:
         """Say that something is pending (under `lock`)."""
         self.dirty = True

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from harness.clock import Clock, MonotonicClock
 from harness.errors import HistoryError, ShatterError
+from harness.history.compaction import compact
 from harness.history.flusher import Flusher
 from harness.history.ops import OpRecord, OpType, Phase
 from harness.history.runfile import RunFile, RunMeta
@@ -215,12 +216,13 @@ class RunRecorder:
         self._flusher.flush()
 
     def close(self) -> None:
-        """Store what is pending and end the last phase in run.json. Safe to call twice.
+        """Store what is pending, end the last phase in run.json, join small files. Safe to call twice.
 
         Raises StorageError (or HistoryError) when something could not be stored.
         """
         if self._flusher.close():
             self.run_file.end_phase(self._clock.now_ns())
+            compact(self.run_dir, self._flusher.written)
 
     def __enter__(self) -> RunRecorder:
         return self

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from harness.errors import HistoryError
+from harness.history.compaction import recover
 from harness.history.runfile import RunMeta, read_meta
 from harness.history.schema import TABLES
 from harness.history.writer import table_named
@@ -88,6 +89,7 @@ def open_run(path: Path | str, *, leave_out_torn: bool = False) -> StoredRun:
     """
     path = Path(path)
     meta = read_meta(path)
+    recover(path)
     files: dict[str, tuple[Path, ...]] = {}
     problems: list[str] = []
     for name in TABLES:

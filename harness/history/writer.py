@@ -113,9 +113,9 @@ class PartWriter:
     Numbering goes on after the files that are already there, so that evidence can be added to a run later.
     """
 
-    def __init__(self, run_dir: Path, table: str) -> None:
+    def __init__(self, run_dir: Path, table: str, *, folder: Path | None = None) -> None:
         self.table = table_named(table)
-        self.folder = run_dir / table
+        self.folder = folder or run_dir / table
         self.rows_written = 0
         self.files_written = 0
         self._next: int | None = None
