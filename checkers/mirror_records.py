@@ -103,8 +103,8 @@ def _without_expired_on_destination(t: Tables, lost: DataFrame) -> DataFrame:
     """Leave out what lies before the first record that is still on a destination whose own retention is at work."""
     if not t.has("configs"):
         return lost
-    small = (F.col("name") == "retention.ms") & F.col("value").cast("bigint").between(0, _DAY_MS)
-    small = small | ((F.col("name") == "retention.bytes") & (F.col("value").cast("bigint") >= 0))
+    small = (F.col("name") == "retention.ms") & F.col("value").try_cast("bigint").between(0, _DAY_MS)
+    small = small | ((F.col("name") == "retention.bytes") & (F.col("value").try_cast("bigint") >= 0))
     deletes = t.table("configs").where(small | (F.col("event") == "retention"))
     deletes = deletes.select(F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic"))
     deletes = deletes.distinct().withColumn("deletes", F.lit(True))
@@ -157,6 +157,8 @@ def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     explained = explained_copies(t)
     if explained is not None:
         both = both.join(explained.withColumn("explained", F.lit(True)), list(VALUE), "left")
+        # With one copy more than explained, nobody can say which of the others came first.
+        both = both.where("explained is null or have = need + 1")
         both = both.withColumn("b_at", F.when(F.col("explained"), F.col("b_last")).otherwise(F.col("b_at")))
     order = Window.partitionBy(*PAIR).orderBy("a_first")
     lagged = {"before": "value", "before_from": "a_first", "before_at": "b_at"}

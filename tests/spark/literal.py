@@ -147,6 +147,8 @@ class History:
             }
             sequence = extra.pop("sequence", -1)
             batch = {k: extra.pop(k) for k in list(extra) if k in {"crc", "crc_ok", "coordinator_epoch", "topic_id"}}
+            if "timestamp" in extra:
+                batch["timestamp"] = extra["timestamp"]
             self.row(
                 "records",
                 **place,

@@ -83,7 +83,8 @@ class Group:
         self.name = name
         self.meta = meta
         self.cases: dict[str, CaseFunction] = {}
-        self._results: dict[str, tuple[list[Found], list[dict[str, Any]]]] | None = None
+        self._results: dict[str, tuple[list[Found], list[dict[str, Any]]]] = {}
+        self._ran = False
 
     def case(self, function: CaseFunction) -> CaseFunction:
         """Add a case; its name is the function's."""
@@ -92,8 +93,10 @@ class Group:
 
     def check(self, name: str, spark: SparkSession, folder: Path) -> None:
         """Assert that exactly what the case expects was found in it."""
-        if self._results is None:
+        if not self._ran:
+            self._ran = True  # also when it fails: the other cases would only fail again
             self._results = self._run(spark, folder / self.name)
+        assert name in self._results, "the group's first case failed"
         expected, rows = self._results[name]
         wide = any(len(e) == 5 for e in expected)
         found = [
