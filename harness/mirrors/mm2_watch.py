@@ -40,13 +40,17 @@ class Goal:
     _beyond_since: float = 0.0
     _beyond_at: int = -1
 
-    def reached(self, position: int, *, now: float) -> bool:
-        """Whether a mirror at this position has carried everything below the end. now: seconds, monotonic."""
-        if position > self.end:
+    def reached(self, position: int, *, source_end: int | None, now: float) -> bool:
+        """Whether a mirror at this position has carried everything below the end.
+
+        source_end: the source's end now (None: not known). A position beyond that was lost with the source's tail;
+        it must hold still for some seconds. now: seconds, monotonic.
+        """
+        if position > self.end and (source_end is None or position > source_end):
             if self._beyond_at != position:
                 self._beyond_at, self._beyond_since = position, now
             return now - self._beyond_since >= _CALM_S
-        return position == self.end or (self.last is not None and position > self.last)
+        return position >= self.end or (self.last is not None and position > self.last)
 
 
 @dataclass(kw_only=True)
@@ -247,8 +251,12 @@ class Mm2Watch:
             found = self._tail.last_readable(ranges, timeout_s=min(5.0, max(0.2, deadline - time.monotonic())))
             for partition, last in found.items():
                 goals[partition].last = -1 if last is None else last
+        beyond = {p[0] for p in open_partitions if p in goals and positions.get(p, 0) > goals[p].end}
+        now_ends = _ends(self._source_view, sorted(beyond), read_committed=self._read_committed) if beyond else {}
         return {
-            p for p in open_partitions if p in goals and goals[p].reached(positions.get(p, 0), now=time.monotonic())
+            p
+            for p in open_partitions
+            if p in goals and goals[p].reached(positions.get(p, 0), source_end=now_ends.get(p), now=time.monotonic())
         }
 
     def _missing(

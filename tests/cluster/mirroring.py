@@ -83,8 +83,10 @@ def transaction(bootstrap: str, topic: str, values: Sequence[str], *, commit: bo
         producer.abort_transaction(30)
 
 
-def values(bootstrap: str, topic: str, *, partition: int = 0, isolation: str = "read_committed") -> list[str]:
-    """Everything in a partition from its start to its end, without probes."""
+def values(
+    bootstrap: str, topic: str, *, partition: int = 0, isolation: str = "read_committed", start: int = 0
+) -> list[str]:
+    """Everything in a partition from an offset to its end, without probes."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -96,7 +98,7 @@ def values(bootstrap: str, topic: str, *, partition: int = 0, isolation: str = "
     )
     found: list[str] = []
     try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
+        consumer.assign([TopicPartition(topic, partition, start)])
         deadline = time.monotonic() + 30
         while True:
             assert time.monotonic() < deadline, f"the end of {topic}-{partition} was not reached"

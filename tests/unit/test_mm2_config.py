@@ -200,17 +200,25 @@ def test_partitions_of_tasks_that_no_longer_exist_are_left_out() -> None:
 
 
 def test_a_goal_is_reached_at_the_end_or_past_the_last_readable_record() -> None:
-    assert Goal(end=10).reached(10, now=0.0)
-    assert not Goal(end=10).reached(9, now=0.0)
-    assert Goal(end=10, last=7).reached(8, now=0.0)  # 8 and 9 are a marker and aborted data
-    assert not Goal(end=10, last=7).reached(7, now=0.0)
-    assert Goal(end=10, last=-1).reached(0, now=0.0)  # nothing readable at all
+    def reached(goal: Goal, position: int) -> bool:
+        return goal.reached(position, source_end=10, now=0.0)
+
+    assert reached(Goal(end=10), 10)
+    assert not reached(Goal(end=10), 9)
+    assert reached(Goal(end=10, last=7), 8)  # 8 and 9 are a marker and aborted data
+    assert not reached(Goal(end=10, last=7), 7)
+    assert reached(Goal(end=10, last=-1), 0)  # nothing readable at all
 
 
-def test_a_position_beyond_the_end_counts_only_when_it_holds_still() -> None:
+def test_a_mirror_that_went_on_past_the_goal_has_reached_it() -> None:
+    assert Goal(end=10).reached(15, source_end=20, now=0.0)
+
+
+@pytest.mark.parametrize("source_end", [12, None])
+def test_a_position_beyond_the_sources_end_counts_only_when_it_holds_still(source_end: int | None) -> None:
     goal = Goal(end=10)
-    assert not goal.reached(15, now=0.0)
-    assert not goal.reached(15, now=4.9)
-    assert not goal.reached(16, now=5.1)  # it moved
-    assert not goal.reached(16, now=10.0)
-    assert goal.reached(16, now=10.2)
+    assert not goal.reached(15, source_end=source_end, now=0.0)
+    assert not goal.reached(15, source_end=source_end, now=4.9)
+    assert not goal.reached(16, source_end=source_end, now=5.1)  # it moved
+    assert not goal.reached(16, source_end=source_end, now=10.0)
+    assert goal.reached(16, source_end=source_end, now=10.2)
