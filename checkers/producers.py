@@ -151,12 +151,14 @@ def _records(t: Tables) -> DataFrame:
 
 
 def _shared(t: Tables) -> DataFrame:
-    """Keys under which records of two producers lie. A producer is a process and the cluster that it wrote to; where
-    the mirror writes records anew, all that come from elsewhere are the mirror's own."""
-    sent = t.sends.groupBy("value").agg(F.min(F.struct("cluster", "process")).alias("by"))
+    """Keys under which records of two producers lie. A producer is a client (several processes may share one), or a
+    process where the history names no client, and the cluster that it wrote to; where the mirror writes records anew,
+    all that come from elsewhere are the mirror's own."""
+    producer = F.coalesce("client", "process").alias("producer")
+    sent = t.sends.groupBy("value").agg(F.min(F.struct("cluster", producer)).alias("by"))
     rows = _records(t).join(sent, "value")
     local = F.col("by.cluster") == F.col("cluster")
-    owner = F.concat_ws(" on ", "by.process", "by.cluster")
+    owner = F.concat_ws(" on ", "by.producer", "by.cluster")
     if not keeps_offsets(t):
         owner = F.when(local, owner).otherwise(F.lit("the mirror"))
     keys = (
