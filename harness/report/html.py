@@ -45,6 +45,7 @@ def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:
         figure(series), include_plotlyjs=True, full_html=False, config={"displaylogo": False, "responsive": True}
     )
     test = meta.get("test", {})
+    found = {a.kind for a in results.anomalies if a.count}
     return {
         "name": test.get("name") or meta.get("run_id") or run.name,
         "run": run.name,
@@ -52,7 +53,8 @@ def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:
         "test": {key: value for key, value in test.items() if value not in (None, "", [], {})},
         "results": results,
         "seen": [a for a in results.anomalies if a.count],
-        "absent": sorted(a.kind for a in results.anomalies if not a.count),
+        "absent": [kind for kind in results.raw.get("looked_at", []) if kind not in found],
+        "unjudged": results.raw.get("not_looked_at", {}),
         "plot": plot,
         "faults": series.faults,
         "colors": fault_colors(series.faults),

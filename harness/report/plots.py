@@ -30,6 +30,8 @@ def figure(series: Series) -> go.Figure:
         ),
     )
     for (cluster, f, kind), values in series.rates.rates.items():
+        if f not in DASH and kind == "ok":
+            continue
         plot.add_trace(
             go.Scatter(
                 x=series.rates.times,

@@ -21,8 +21,16 @@ class AnomalyResult:
     count: int
     severity: str
     allowed: bool
+    level: str = ""
     reason: str = ""
     witnesses: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def word(self) -> str:
+        """What the contract says of it, in one word; `unknown` for kinds that only say that nothing can be told."""
+        if self.severity == "unknown":
+            return "unknown"
+        return (self.level if self.level != "never" else "") or "allowed" if self.allowed else "never"
 
     def sentences(self) -> list[str]:
         """Each witness as one line."""
@@ -58,6 +66,7 @@ def parse_results(document: dict[str, Any]) -> Results:
             count=int(body.get("count", 0)),
             severity=str(body.get("severity", "")),
             allowed=bool(body.get("allowed", False)),
+            level=str(body.get("level", "")),
             reason=str(body.get("reason", "")),
             witnesses=list(body.get("witnesses", [])),
         )

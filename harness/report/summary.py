@@ -38,8 +38,8 @@ class TestOutcome:
         for anomaly in self.results.anomalies:
             if anomaly.count:
                 first = anomaly.sentences()[:1]
-                allowed = "allowed" if anomaly.allowed else "never allowed"
-                lines.append(f"{anomaly.kind} × {anomaly.count} ({allowed}){': ' + first[0] if first else ''}")
+                word = "never allowed" if anomaly.word == "never" else anomaly.word
+                lines.append(f"{anomaly.kind} × {anomaly.count} ({word}){': ' + first[0] if first else ''}")
         return lines
 
     def found(self) -> str:

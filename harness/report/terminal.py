@@ -12,6 +12,7 @@ from harness.report.results import Results
 from harness.report.summary import STYLE
 
 WITNESSES = 3
+WORD_STYLE = {"never": "bold red", "unknown": "yellow"}
 
 
 def print_results(console: Console, results: Results, *, run: Path, report: Path | None) -> None:
@@ -36,7 +37,7 @@ def print_results(console: Console, results: Results, *, run: Path, report: Path
                 a.kind,
                 str(a.count),
                 a.severity,
-                Text("allowed" if a.allowed else "never", style="dim" if a.allowed else "bold red"),
+                Text(a.word, style=WORD_STYLE.get(a.word, "dim")),
                 Text("\n".join(lines[:WITNESSES] + more)),
             )
         console.print(table)

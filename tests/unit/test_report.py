@@ -82,8 +82,9 @@ RESULTS: dict[str, Any] = {
             "witnesses": [{"explain": "A append-0-1 offset 7 is not in B & <gone>"}],
         },
         "duplicate": {"count": 5, "severity": "S2", "allowed": True, "witnesses": []},
-        "phantom": {"count": 0, "severity": "S1", "allowed": False, "witnesses": []},
     },
+    "looked_at": ["mirror_loss", "duplicate", "phantom"],
+    "not_looked_at": {"topic_id": "table batches is missing"},
 }
 
 
@@ -110,6 +111,7 @@ def test_the_html_tells_verdict_witness_and_faults_and_escapes(run: Path) -> Non
     assert "a &lt;b&gt; c" in text
     assert "A-broker-2" in text
     assert "Looked for and not found: <code>phantom</code>" in text
+    assert "<code>topic_id</code>: table batches is missing" in text
     assert "plotly" in text
     assert 'src="http' not in text
 
