@@ -154,6 +154,18 @@ def replay(
     raise typer.Exit(replay_run(path, out=out, keep=keep, master=master, as_json=json))
 
 
+@app.command()
+def export(
+    path: Annotated[Path, typer.Argument(help="a run's folder")],
+    edn: Annotated[Path, typer.Option("--edn", help="write a Jepsen history (jepsen.tests.kafka) here")],
+    cluster: Annotated[str, typer.Option(help="whose operations: A or B")] = "A",
+) -> None:
+    """Write a run's history in another format, so that another checker can judge it."""
+    from harness.commands import export_run
+
+    raise typer.Exit(export_run(path, edn=edn, cluster=cluster))
+
+
 @app.command("report")
 def report_command(path: Annotated[Path, typer.Argument(help="a run's folder that was checked")]) -> None:
     """Make the HTML report of a run again."""

@@ -249,6 +249,18 @@ def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool)
     return _run_plan(plan, out=out, keep=keep, master=master, as_json=as_json)
 
 
+def export_run(path: Path, *, edn: Path, cluster: str) -> int:
+    """`shatter export`."""
+    from harness.history.edn import export_edn
+
+    console = Console()
+    display = RichDisplay(console)
+    with phase(display, "export"):
+        export_edn(path, edn, cluster=cluster)
+        display.say(str(edn))
+    return EXIT_VALID
+
+
 def make_images(kafka_image: str | None, *, prune: bool = False) -> int:
     """`shatter images`."""
     from harness.clusters.docker_clients import connect

@@ -18,6 +18,7 @@ from harness.mirrors import REGISTRY as MIRRORS
 from harness.mirrors import MirrorSettings, MirrorSpec
 from harness.scenarios import REGISTRY as SCENARIOS
 from harness.testspec import TestSpec, check_name
+from nemeses import REGISTRY as NEMESES
 from nemeses.base import FaultSpec, Shape
 from nemeses.schedule import draw, from_json, to_json
 from workloads import REGISTRY as WORKLOADS
@@ -54,12 +55,10 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
     check_name("scenario", spec.scenario, SCENARIOS)
     check_name("workload", spec.workload, WORKLOADS)
     mirror, workload = MIRRORS[spec.mirror], WORKLOADS[spec.workload]
-    contract = spec.contract or mirror.contracts[0]
-    base = contracts.load(contract).base
+    base = contracts.load(spec.contract or mirror.contracts[0]).base
     if base not in mirror.contracts:
         raise UsageError(
-            f"mirror {spec.mirror} does not promise contract {contract}; it can be judged by "
-            + ", ".join(mirror.contracts)
+            f"mirror {spec.mirror} does not promise contract {base}; it can be judged by " + ", ".join(mirror.contracts)
         )
     settings = MirrorSettings(contract=base, options=dict(spec.mirror_options), mirror_nodes=spec.mirror_nodes)
     options = _workload_options(spec)
@@ -81,7 +80,7 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
         drawn = tuple(from_json(schedule))
     return Plan(
         spec=spec,
-        contract=contract,
+        contract=spec.contract or _default_contract(mirror, drawn),
         mirror=mirror,
         settings=settings,
         workload=workload,
@@ -89,6 +88,12 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
         topics=topics,
         schedule=drawn,
     )
+
+
+def _default_contract(mirror: MirrorSpec, schedule: Sequence[FaultSpec]) -> str:
+    """The mirror's first; where faults make a cluster lose what it acknowledged, with the modifier that says so."""
+    losing = {fault.cluster for fault in schedule if NEMESES[fault.nemesis].loses_acknowledged}
+    return mirror.contracts[0] + "".join(f"+unclean-{cluster.lower()}" for cluster in sorted(losing))
 
 
 def _workload_options(spec: TestSpec) -> WorkloadOptions:
