@@ -35,7 +35,7 @@ def run_bounded(
         exec_id = api.exec_create(container, bounded, privileged=privileged)["Id"]
         stream = api.exec_start(exec_id, socket=True)
         try:
-            output = _read(getattr(stream, "_sock", stream), deadline)
+            output = _read(stream, deadline)
         finally:
             stream.close()
         code = _exit_code(api, exec_id, deadline)
@@ -60,12 +60,19 @@ def _exit_code(api: Any, exec_id: str, deadline: float) -> int:
         time.sleep(0.01)
 
 
-def _read(connection: socket.socket, deadline: float) -> str:
-    """Read the engine's frames (1 byte stream, 3 zero, 4 bytes length, payload) until it closes."""
+def _read(stream: Any, deadline: float) -> str:
+    """Read the engine's frames (1 byte stream, 3 zero, 4 bytes length, payload) until it closes.
+
+    A quick command's output can arrive together with the answer's header, and is then in the buffer that docker-py
+    read the header through: reading the bare socket would lose it.
+    """
+    connection: socket.socket = getattr(stream, "_sock", stream)
+    response = getattr(stream, "_response", None)
+    receive = connection.recv if response is None else response.raw._fp.fp.read1
     data = bytearray()
     while True:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
-        part = connection.recv(65536)
+        part = receive(65536)
         if not part:
             break
         data += part
