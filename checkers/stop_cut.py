@@ -59,7 +59,7 @@ def find(t: Tables) -> DataFrame | None:
         F.min("offset").alias("first_local"), F.min_by("value", "offset").alias("local")
     )
     stopped = t.cache(stopped.join(first_local, list(PAIR), "left"))
-    parts = [_ends(stopped), _mirrored_above(values, stopped), _transactions(t, stopped), _resets(t, log, stopped)]
+    parts = [_ends(stopped), _mirrored_above(values, local, stopped), _transactions(t, stopped), _resets(t, log, stopped)]
     return union([_row(part) for part in parts])
 
 
@@ -94,8 +94,9 @@ def _ends(stopped: DataFrame) -> DataFrame:
     return short.select(*_COLUMNS).unionByName(early.select(*_COLUMNS))
 
 
-def _mirrored_above(values: DataFrame, stopped: DataFrame) -> DataFrame:
+def _mirrored_above(values: DataFrame, local: DataFrame, stopped: DataFrame) -> DataFrame:
     rows = values.where("a_all > 0 and b_all > 0").join(F.broadcast(stopped.where("recorded")), list(PAIR))
+    rows = rows.join(local, [*PAIR[1:], "value"], "left_anti")  # a failback has carried these to the source
     rows = rows.where("b_last >= cut").withColumns(
         {
             "offset": F.col("b_last"),
