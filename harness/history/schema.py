@@ -290,6 +290,72 @@ TABLES: dict[str, Table] = {
             ),
         ),
         Table(
+            "mirror_names",
+            "one attempt of one principal to learn of mirrors",
+            (
+                _CLUSTER,
+                _TIME,
+                _c("principal", _STR, "who asked, e.g. User:alice", required=True),
+                _c("entitled", _BOOL, "whether that principal has rights on mirrors", required=True),
+                _c("surface", _STR, "what was asked: list, describe, topic_config, error_text, metrics, …"),
+                _c("mirror", _STR, "mirror name that the answer contained; null: none"),
+            ),
+        ),
+        Table(
+            "metrics",
+            "one look at one number of one node",
+            (
+                _CLUSTER,
+                _c("node", _STR, "node, as in faults.target", required=True),
+                _TIME,
+                _c(
+                    "name",
+                    _STR,
+                    "memory_bytes, fetcher_threads, fetch_response_max_bytes, mirror_partitions, or a metric's own name",
+                    required=True,
+                ),
+                _c("value", _I64, "the number, in the unit that the name ends with", required=True),
+            ),
+        ),
+        Table(
+            "objects",
+            "one object of an object store at one look, or one change of it; time-ordered looks follow cleaning cycles",
+            (
+                _CLUSTER,
+                _TIME,
+                _LOOK,
+                _c("event", _STR, "look, upload or delete", required=True),
+                _c("object", _STR, "key in the store; null: an empty look"),
+                _c("size", _I64, "bytes"),
+                _c("created_ns", _I64, "when it was uploaded, on the run's clock; null: unknown"),
+                _c("cycle", _I32, "cleaning cycles that had ended by then"),
+            ),
+        ),
+        Table(
+            "object_refs",
+            "one reference of the metadata to an object: when it was made, or dropped",
+            (
+                _CLUSTER,
+                _TIME,
+                _c(
+                    "event",
+                    _STR,
+                    "commit (a batch was registered), drop (metadata forgot the object), epoch (a broker registered"
+                    " anew: broker and broker_epoch), txn (a transaction became visible: txn)",
+                    required=True,
+                ),
+                _c("accepted", _BOOL, "of a commit: whether the metadata took it; null: yes"),
+                _c("object", _STR, "key in the store"),
+                _TOPIC,
+                _PART,
+                _c("base_offset", _I64, "first offset of the batch"),
+                _c("last_offset", _I64, "last offset of the batch"),
+                _BROKER,
+                _c("broker_epoch", _I64, "broker epoch under which it was uploaded"),
+                _c("txn", _STR, "transaction name"),
+            ),
+        ),
+        Table(
             "faults",
             "one step of one fault",
             (
