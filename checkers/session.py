@@ -8,6 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -91,13 +94,41 @@ def spark_session(*, master: str = MASTER, memory: str = "2g", app: str = "shatt
     for key, value in options.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _quiet_launch():
+            return builder.getOrCreate()
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise ShatterError(
             f"Spark did not start on master {master}: {reason[0] if reason else type(error).__name__}; check --master"
             " and JAVA_HOME"
         ) from error
+
+
+@contextmanager
+def _quiet_launch() -> Iterator[None]:
+    """Give the JVM, which is started within the block, a file for its stderr.
+
+    Its launcher prints lines there that no log configuration reaches. When it does not start, what it printed is
+    passed on.
+    """
+    if SparkSession.getActiveSession() is not None:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with tempfile.TemporaryFile("w+b") as file:
+            os.dup2(file.fileno(), 2)
+            try:
+                yield
+            except BaseException:
+                file.seek(0)
+                os.write(kept, file.read())
+                raise
+            finally:
+                os.dup2(kept, 2)
+    finally:
+        os.close(kept)
 
 
 SMALL_ROWS = 200_000
