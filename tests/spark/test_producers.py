@@ -13,7 +13,7 @@ LAST = 2**31 - 1
 ONE = Group("one", **contract("kafka-clean"))  # cases that need one cluster only
 STRICT = Group("strict", **contract("cluster-mirror/strict"))
 MM2 = Group("mm2", **contract("mm2-exactly-once"))
-OURS = Group("ours", **SETTLED, **contract("kafka-clean"))
+OURS = Group("ours", **{**SETTLED, "clusters": {"A": {}}}, **contract("kafka-clean"))
 GROUPS = {g.name: g for g in (ONE, STRICT, MM2, OURS)}
 
 
