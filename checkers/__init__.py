@@ -30,5 +30,20 @@ MODULES: tuple[str, ...] = (
     "pid_swallowed",
     "transactions_log",
     "transactions_mirrored",
+    # groups, access, states (section 4)
+    "group_out_of_range",
+    "group_moves",
+    "share_group",
+    "group_overwritten",
+    "commit_lost",
+    "checkpoint_rewind",
+    "epoch_invariant",
+    "written_while_mirrored",
+    "state_graph",
+    "state_key_skew",
+    "acl_lost",
+    "config_reverted",
+    "name_leak",
+    "memory",
 )
 """One name per checker module, in the order in which the catalogue lists them."""

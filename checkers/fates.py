@@ -73,7 +73,8 @@ def _joined(t: Tables) -> DataFrame:
 def _marked(t: Tables, rows: DataFrame) -> DataFrame:
     false, col = F.lit(False), F.col
     read = F.exists("own", lambda p: p["readers"] > 0)
-    final = F.exists("own", lambda p: p["final"])
+    # A writer that notes final reads without marking their polls: then any poll may have been the final one.
+    final = F.when(col("max_final").isNull(), read).otherwise(F.exists("own", lambda p: p["final"]))
     stored = F.exists("own", lambda p: p["stored"])
     must = col("outcome").isin("acked", "committed") & ~col("deleted")
     done = F.coalesce("done_ns", "invoke_ns")

@@ -18,13 +18,16 @@ KEY = ("cluster", "topic", "partition", "era")
 def final_state(t: Tables) -> DataFrame:
     """One row per partition that anybody looked at: cluster, topic, partition, era, and
 
-    - from polls: max_read, max_committed (greatest offset read at all, and by read_committed polls);
+    - from polls: max_read, max_committed, max_final (greatest offset read at all, by read_committed polls, and by
+      polls of the phase final);
     - from final reads that completed: final_start, final_end, final_ns, rc_start, rc_end (read_committed ones);
     - incomplete: a final read of it did not complete;
     - from the log that counts: log_start, log_end, look_ns.
     """
     polled = t.polled.groupBy(*KEY).agg(
-        F.max("offset").alias("max_read"), F.max(F.when(F.col("committed"), F.col("offset"))).alias("max_committed")
+        F.max("offset").alias("max_read"),
+        F.max(F.when(F.col("committed"), F.col("offset"))).alias("max_committed"),
+        F.max(F.when(F.col("final"), F.col("offset"))).alias("max_final"),
     )
     done, rc = F.col("complete"), F.col("complete") & (F.col("isolation") == "read_committed")
     finals = (

@@ -64,6 +64,7 @@ class History:
         end: str | None = "ok",
         txn: str | None = None,
         phase: str = "load",
+        client: str | None = None,
         **record: Any,
     ) -> int:
         """Invoke and complete a send of `values` at consecutive offsets from `offset`; returns the invoke's index.
@@ -71,7 +72,7 @@ class History:
         `end`: ok, fail, info, or None for an operation that never completes.
         """
         place = {"action": "send", "topic": topic, "partition": partition, **record}
-        columns = {"cluster": cluster, "txn": txn, "phase": phase}
+        columns = {"cluster": cluster, "txn": txn, "phase": phase, "client": client}
         invoke = self.event(process, "invoke", "send", [{**place, "value": v} for v in values], **columns)
         if end is not None:
             done = [
@@ -172,7 +173,15 @@ class History:
             )
 
     def final_read(
-        self, cluster: str, topic: str, partition: int, end: int, *, complete: bool = True, start: int = 0, **columns: Any
+        self,
+        cluster: str,
+        topic: str,
+        partition: int,
+        end: int,
+        *,
+        complete: bool = True,
+        start: int = 0,
+        **columns: Any,
     ) -> None:
         """A fresh client's final read of a partition (its polled records are polls of phase `final`)."""
         self.row(

@@ -1,0 +1,136 @@
+"""`acl_lost`: an access rule went away that nobody deleted, stayed though its source deleted it, or came by itself.
+
+Proves, by form:
+- `local`: a binding was on a cluster (created there, or seen) and a later look does not show it, though no
+  administrator deleted it in between, and the cluster that is mirrored to it did not lose it either. A binding outside
+  the mirror's filter that it touches is one of these.
+- `stale`: a binding that a mirror brought (seen on both clusters, never created on the destination by an
+  administrator) was removed on the source, and the last look at the destination still shows it, later than the bound.
+- `appeared`: after every mirrored topic was stopped, a look shows a binding that the look before did not, and nobody
+  created it there.
+An administrator is every actor whose name does not begin with `mirror` or `mm2`. The bound is 0 in an imported history
+(its writer chose the moments) and `acl_bound_s` of the run's floor else, 60 s by default.
+
+Cannot see: what came and went between two looks; bindings of a source that was never looked at.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.group_sync import source_of
+from checkers.mirror_spans import stopped_since
+from checkers.mirroring import keeps_offsets
+from checkers.tables import Tables
+
+KIND = Kind(
+    name="acl_lost",
+    severity=Severity.SEC,
+    section=4,
+    what="local ACL bindings stay until an administrator deletes them, mirrored ones follow the source",
+    blind="what came and went between two looks; bindings of a source that was never looked at",
+    sources=("KIP-1279",),
+    requires=("acls",),
+    forms=("local", "stale", "appeared"),
+)
+BOUND_S = 60.0
+KEY = ("cluster", "binding")
+
+
+def by_mirror(actor: Column | str = "actor") -> Column:
+    """Whether a change was the mirror's."""
+    name = F.col(actor) if isinstance(actor, str) else actor
+    return F.coalesce(F.lower(name).rlike("^(mirror|mm2)"), F.lit(False))
+
+
+def find(t: Tables) -> DataFrame | None:
+    """One row per binding and form."""
+    acls = t.table("acls").where("cluster is not null")
+    looks = acls.where("event = 'look'").select("cluster", F.col("time_ns").alias("look_ns")).distinct()
+    there = acls.where("binding is not null and (event = 'look' or event = 'create')")
+    order = Window.partitionBy(*KEY).orderBy("time_ns")
+    there = there.select(*KEY, "time_ns", "event", "actor", F.lead("time_ns").over(order).alias("next_ns"))
+    deleted = acls.where("event = 'delete' and binding is not null")
+    last = there.groupBy(*KEY).agg(F.max("time_ns").alias("last_ns")).join(F.broadcast(looks), "cluster", "left")
+    gone = F.min(F.when(F.col("look_ns") > F.col("last_ns"), F.col("look_ns")))
+    ends = last.groupBy(*KEY, "last_ns").agg(gone.alias("missed_ns"))
+    cut = deleted.groupBy(*KEY).agg(F.max("time_ns").alias("cut_ns"))
+    ends = ends.join(cut, list(KEY), "left")
+    # When a binding ended on its source, for the cluster that it is mirrored to; null: it is still there.
+    at_source = ends.select(
+        F.col("cluster").alias("source"),
+        "binding",
+        F.least("missed_ns", F.when(F.col("cut_ns") >= F.col("last_ns"), F.col("cut_ns"))).alias("source_end"),
+        F.lit(True).alias("on_source"),
+    )
+    return union(
+        [_local(there, looks, deleted, at_source), _stale(t, acls, ends, at_source), _appeared(t, acls, looks, there)]
+    )
+
+
+def _row(rows: DataFrame, form: str, words: str, *columns: str) -> DataFrame:
+    return anomalies(
+        rows,
+        "acl_lost",
+        form=F.lit(form),
+        topic=None,
+        partition=None,
+        offset=None,
+        value="binding",
+        rank=F.when(F.col("binding").startswith("DENY"), 0).otherwise(1),
+        explain=sentence(words, *columns),
+    )
+
+
+def _local(there: DataFrame, looks: DataFrame, deleted: DataFrame, at_source: DataFrame) -> DataFrame:
+    missed = there.join(F.broadcast(looks), "cluster").where(
+        "look_ns > time_ns and look_ns < coalesce(next_ns, look_ns + 1)"
+    )
+    missed = missed.groupBy(*KEY, "time_ns").agg(F.min("look_ns").alias("look_ns"))
+    by_admin = deleted.where(~by_mirror()).select(*KEY, F.col("time_ns").alias("deleted_ns"))
+    undone = (missed.cluster == by_admin.cluster) & (missed.binding == by_admin.binding)
+    undone = undone & by_admin.deleted_ns.between(missed.time_ns, missed.look_ns)
+    missed = missed.join(by_admin, undone, "left_anti").withColumn("source", source_of("cluster"))
+    rows = missed.join(at_source, ["source", "binding"], "left")
+    rows = rows.where("on_source is null or source_end is null or source_end > look_ns")
+    rows = rows.groupBy(*KEY).agg(F.min("look_ns").alias("look_ns"))
+    return _row(rows, "local", "%s is gone from %s, and no administrator deleted it there", "binding", "cluster")
+
+
+def _stale(t: Tables, acls: DataFrame, ends: DataFrame, at_source: DataFrame) -> DataFrame | None:
+    probed = t.meta.capabilities.get("acl_sync")
+    if not (probed.yes if probed is not None else keeps_offsets(t)):
+        return None
+    bound = 0 if t.stored.imported else int(float(t.meta.floor.get("acl_bound_s", BOUND_S)) * 1e9)
+    made = acls.where("event = 'create'").where(~by_mirror()).select(*KEY).distinct()
+    rows = ends.where("missed_ns is null and coalesce(cut_ns < last_ns, true)").join(made, list(KEY), "left_anti")
+    rows = rows.withColumn("source", source_of("cluster")).join(at_source, ["source", "binding"])
+    rows = rows.where(F.col("last_ns") > F.col("source_end") + bound)
+    if t.has("mirror_states"):
+        stopped = stopped_since(t).groupBy("cluster").agg(F.min("stopped_ns").alias("stopped_ns"))
+        rows = rows.join(F.broadcast(stopped), "cluster", "left")
+        rows = rows.where(F.col("stopped_ns").isNull() | (F.col("stopped_ns") > F.col("source_end") + bound))
+    return _row(rows, "stale", "%s was removed from %s and is still on %s", "binding", "source", "cluster")
+
+
+def _appeared(t: Tables, acls: DataFrame, looks: DataFrame, there: DataFrame) -> DataFrame | None:
+    if not t.has("mirror_states"):
+        return None
+    states = t.table("mirror_states").where("topic is not null").select("cluster", "topic").distinct()
+    whole = (
+        states.join(stopped_since(t), ["cluster", "topic"], "left")
+        .groupBy("cluster")
+        .agg(F.max("stopped_ns").alias("stopped_ns"), F.max(F.col("stopped_ns").isNull()).alias("going"))
+    )
+    quiet = looks.join(F.broadcast(whole.where("not going")), "cluster").where("look_ns >= stopped_ns")
+    first = quiet.groupBy("cluster").agg(F.min("look_ns").alias("first_ns"))
+    known = there.groupBy(*KEY).agg(F.min("time_ns").alias("begin"), F.min_by("event", "time_ns").alias("event"))
+    rows = known.join(F.broadcast(first), "cluster").where("begin > first_ns and event = 'look'")
+    return _row(
+        rows, "appeared", "%s came to %s after every topic was stopped, and nobody created it", "binding", "cluster"
+    )
+
+
+CHECKER = Checker(name="acl_lost", kinds=(KIND,), find=find)
