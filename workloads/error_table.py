@@ -180,16 +180,19 @@ def error_name(error: KafkaError) -> str:
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:
-    """The Kafka error that an exception of the client carries; None when there is none.
+    """The Kafka error that an exception of the client carries; None when it is about something else.
 
     confluent-kafka raises a *fatal* error of the client out of whatever call happens to serve callbacks (poll, flush,
-    consume, commit), and as the cause of a SystemError when another callback was due at that moment.
+    consume, commit). When another callback was due at that moment it comes as the cause of a SystemError, or is lost
+    in a SystemError without any cause: then it is named `_FATAL`, and only librdkafka's log has the reason.
     """
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, KafkaException) and seen.args and isinstance(seen.args[0], KafkaError):
             return seen.args[0]
-        seen = seen.__cause__ or seen.__context__
+        last, seen = seen, seen.__cause__ or seen.__context__
+    if isinstance(last, SystemError):
+        return KafkaError(KafkaError._FATAL, f"fatal error lost in a callback: {last}", fatal=True)
     return None
 
 

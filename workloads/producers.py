@@ -72,6 +72,7 @@ class SendClient:
         self._doomed: Classified | None = None
         self._doomed_text = ""
         self._giving_up: str | None = None
+        self._broken: Exception | None = None
         self._client = ""
         self._producer: Producer = None  # type: ignore[assignment]  # made by run, in its own thread
 
@@ -104,6 +105,8 @@ class SendClient:
             if error is None:
                 raise
             self._on_client_error(error)
+        if self._broken is not None:
+            raise self._broken
 
     def _send(self, process: str) -> None:
         records = self._plan.records(process)
@@ -153,9 +156,11 @@ class SendClient:
         type_, name = decide(send.fates)
         if type_ is OpType.INFO:
             name = self._giving_up or name
-        self._recorder.complete(
-            send.index, type_, records=with_offsets(send.records, send.fates), error=name, error_text=send.error_text
-        )
+        records = with_offsets(send.records, send.fates)
+        try:
+            self._recorder.complete(send.index, type_, records=records, error=name, error_text=send.error_text)
+        except Exception as error:  # within a callback: the client might lose it on its way out
+            self._broken = self._broken or error
         tally = self.tally
         if type_ is OpType.OK:
             tally.ok_sends += 1

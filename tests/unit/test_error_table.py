@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
+from harness.errors import StorageError
 from harness.history.ops import OpType
-from workloads.error_table import READ_ONLY_TOPIC, ROWS, Context, classify, error_name
+from workloads.error_table import READ_ONLY_TOPIC, ROWS, Context, classify, error_name, kafka_error
 
 pytestmark = pytest.mark.unit
 
@@ -107,3 +108,27 @@ def test_a_reader_outlives_what_ends_a_producer() -> None:
     assert classify(error_of("_STATE"), context=Context.ENQUEUE).replace_client
     assert not classify(error_of("_STATE"), context=Context.POLL).replace_client
     assert classify(error_of("_MAX_POLL_EXCEEDED"), context=Context.POLL).replace_client
+
+
+def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+def test_the_kafka_error_is_found_in_what_the_client_raises() -> None:
+    fenced = KafkaError(KafkaError._FENCED, fatal=True)
+    assert kafka_error(raised(KafkaException(fenced))) == fenced
+    assert kafka_error(raised(SystemError("result with an exception set"), KafkaException(fenced))) == fenced
+
+
+def test_a_fatal_error_that_the_client_lost_still_ends_it() -> None:
+    found = kafka_error(raised(SystemError("returned NULL without setting an exception")))
+    assert found is not None
+    assert found.fatal()
+    assert classify(found, context=Context.DELIVERY).replace_client
+
+
+def test_an_exception_of_our_own_inside_a_callback_is_no_kafka_error() -> None:
+    assert kafka_error(raised(SystemError("in a callback"), StorageError("the disk is full"))) is None
