@@ -129,6 +129,13 @@ class Mirror(Protocol):
         """
         ...
 
+    def revive(self) -> Sequence[str]:
+        """Do what an operator does about a mirror that has given up: start again whatever says FAILED.
+
+        Returns one sentence per failure, for the run's notes; empty when nothing had failed and nothing was done.
+        """
+        ...
+
     def close(self) -> None:
         """Drop the driver's own clients; the containers belong to the topology."""
         ...

@@ -19,18 +19,17 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from harness.clusters.base import Node, NodeState
-from harness.errors import MirrorError, WaitTimeoutError
+from harness.errors import MirrorError
 from harness.history.recording import Recorder
 from harness.mirrors import mm2_config as config
-from harness.mirrors.base import Capability, Cut, PartitionStatus, Support
+from harness.mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
+from harness.mirrors.mm2_process import end_process, logged_errors
 from harness.mirrors.mm2_state import internal_topic
 from harness.mirrors.mm2_watch import Mm2Watch
 from harness.mirrors.probe import Probe
 from harness.mirrors.site import MirrorContext
-from harness.wait import wait_until
 
 CONFIG_PATH: Final = "/etc/shatterproof/mm2.properties"
-_STOP_S: Final = 20.0
 _HEAP: Final = "-Xms64m -Xmx384m"
 
 
@@ -121,7 +120,7 @@ class Mm2Mirror:
         """
         with self._lock:
             for node in self._nodes.values():
-                _end(node)
+                end_process(node)
             cut = self._watch.cut(topics)
             for topic in topics:
                 self._stopped[topic] = cut
@@ -171,6 +170,24 @@ class Mm2Mirror:
             return watch.await_caught_up(topics, timeout_s=timeout_s)
         finally:
             watch.close()
+
+    def revive(self) -> Sequence[str]:
+        """See harness.mirrors.base.Mirror. A failed task of MM2 stays failed until its process starts anew."""
+        failed: dict[str, list[str]] = {}
+        for status in self.describe():
+            if status.state is PartitionState.FAILED:
+                failed.setdefault(status.error or "", []).append(f"{status.topic}-{status.partition}")
+        if not failed:
+            return []
+        with self._lock:
+            for node in self._nodes.values():
+                end_process(node)
+            for node in self._nodes.values():
+                node.start()
+        return [
+            f"a task of mm2 had given up on {', '.join(partitions)}, so mm2 was started again: {error}"
+            for error, partitions in failed.items()
+        ]
 
     def close(self) -> None:
         """Drop the driver's own clients."""
@@ -254,43 +271,9 @@ class Mm2Mirror:
         errors = []
         for node in self.nodes():
             with contextlib.suppress(Exception):
-                errors += _errors(node.logs(tail=2000))
+                errors += logged_errors(node.logs(tail=2000))
         return f"the mirror says: {found or 'nothing'}" + (f"; its log: {' | '.join(errors[-3:])}" if errors else "")
-
-
-def _errors(log: str) -> list[str]:
-    """The errors in a worker's log, each with the lines up to its stack trace."""
-    found = []
-    lines = iter(log.splitlines())
-    for line in lines:
-        if "] ERROR " not in line or "MirrorCheckpointConnector" in line:  # refused on purpose without group offsets
-            continue
-        words = [line.partition("] ERROR ")[2]]
-        for following in lines:
-            if following.startswith(("[", "\tat ", "You can also")):
-                break
-            words.append(following.strip())
-        found.append(" ".join(words))
-    return found
 
 
 def _when(there: bool, why: str) -> Support:
     return Support(True) if there else Support(False, why)
-
-
-def _end(node: Node) -> None:
-    """End a process: SIGTERM, a bounded wait, SIGKILL. A frozen one is thawed first, since it could not obey."""
-    if node.state() is NodeState.PAUSED:
-        node.unpause()
-    if node.state() is not NodeState.RUNNING:
-        return
-    node.signal("SIGCONT")
-    node.signal("SIGTERM")
-    with contextlib.suppress(WaitTimeoutError):
-        wait_until(
-            lambda: node.state() is not NodeState.RUNNING,
-            timeout_s=_STOP_S,
-            what=f"{node.name} to end after SIGTERM",
-        )
-        return
-    node.kill()

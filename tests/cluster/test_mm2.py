@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.clusters.base import Cluster, Node, NodeState
 from harness.clusters.images import ImageSet
@@ -167,6 +167,37 @@ def test_a_killed_mirror_comes_back_by_itself_and_repeats_nothing(
         assert_caught_up(mirror, topics)
         assert values(b.bootstrap, topics[0]) == [f"v{i}" for i in range(3000)] + [f"w{i}" for i in range(500)]
         assert {s.state for s in mirror.describe()} == {PartitionState.MIRRORING}
+
+
+def test_a_failed_task_is_told_and_revived(
+    pair: RunningTopology, images: ImageSet, topics: list[str], recorder: RunRecorder
+) -> None:
+    a, b = pair.clusters["A"], pair.clusters["B"]
+    with mm2(pair, images, topics) as mirror:
+        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        assert mirror.revive() == []
+        for task in (0, 1):  # whoever takes over a task's transactional id fences that task, for good
+            usurper = Producer(
+                {"bootstrap.servers": b.bootstrap, "transactional.id": f"A-mm2-MirrorSourceConnector-{task}"}
+            )
+            usurper.init_transactions(30)
+        for partition in range(4):
+            write(a.bootstrap, topics[0], ["after"], partition=partition)
+        wait_until(
+            lambda: {s.state for s in mirror.describe()} == {PartitionState.FAILED},
+            timeout_s=30,
+            what="both tasks to be FAILED",
+            instead=lambda: str(mirror.describe()),
+            interval_s=1.0,
+        )
+        assert "fenced" in str(mirror.describe()[0].error).lower()
+        assert sum(n or 0 for n in mirror.await_caught_up(topics, timeout_s=1).values()) == 4
+
+        told = mirror.revive()
+        assert told
+        assert all("had given up on" in sentence for sentence in told)
+        assert_caught_up(mirror, topics)
+        assert [values(b.bootstrap, topics[0], partition=p) for p in range(4)] == [["after"]] * 4
 
 
 def test_default_names_at_least_once_and_a_topic_added_and_removed_later(

@@ -1,0 +1,46 @@
+"""A MirrorMaker 2 process from outside: its end, and the errors in its log."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from harness.clusters.base import Node, NodeState
+from harness.errors import WaitTimeoutError
+from harness.wait import wait_until
+
+_STOP_S: Final = 20.0
+
+
+def end_process(node: Node) -> None:
+    """End a process: SIGTERM, a bounded wait, SIGKILL. A frozen one is thawed first, since it could not obey."""
+    if node.state() is NodeState.PAUSED:
+        node.unpause()
+    if node.state() is not NodeState.RUNNING:
+        return
+    node.signal("SIGCONT")
+    node.signal("SIGTERM")
+    with contextlib.suppress(WaitTimeoutError):
+        wait_until(
+            lambda: node.state() is not NodeState.RUNNING,
+            timeout_s=_STOP_S,
+            what=f"{node.name} to end after SIGTERM",
+        )
+        return
+    node.kill()
+
+
+def logged_errors(log: str) -> list[str]:
+    """The errors in a worker's log, each with the lines up to its stack trace."""
+    found = []
+    lines = iter(log.splitlines())
+    for line in lines:
+        if "] ERROR " not in line or "MirrorCheckpointConnector" in line:  # refused on purpose without group offsets
+            continue
+        words = [line.partition("] ERROR ")[2]]
+        for following in lines:
+            if following.startswith(("[", "\tat ", "You can also")):
+                break
+            words.append(following.strip())
+        found.append(" ".join(words))
+    return found
