@@ -43,7 +43,6 @@ def find(t: Tables) -> DataFrame | None:
     rows = rows.withColumns({"before": F.lag("value").over(order), "known": F.lag("time_ns").over(order)})
     silent = rows.where("not change and known is not null and not value <=> before and name != 'log_start'")
     silent = silent.withColumn("how", F.lit("by nobody's hand"))
-    # What a look shows after the mirror's own change is the same finding.
     own = rows.where("change and mine").withColumn("how", sentence("by %s", "actor"))
     frames = []
     for found in (silent, own):
@@ -58,7 +57,7 @@ def find(t: Tables) -> DataFrame | None:
                 rank="time_ns",
                 explain=sentence(
                     "after the stop %s of %s on %s went from %s to %s, %s",
-                    *("name", "topic", "cluster", "before", "value", "how"),
+                    *("name", "topic", "cluster", F.coalesce("before", F.lit("an unknown value")), "value", "how"),
                 ),
             )
         )

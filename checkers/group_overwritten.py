@@ -103,10 +103,7 @@ def _behind(t: Tables) -> DataFrame:
         .groupBy("cluster", "topic", "partition")
         .agg(F.min(F.when(F.col("state") == "STOPPED", F.col("time_ns"))).alias("stopped"), F.lit(True).alias("known"))
     )
-    ops = t.ops.where("f = 'commit_offset' and type = 'ok'").select(
-        F.col("index").alias("op_index"), "time_ns", "cluster", "group"
-    )
-    own = commits(t).join(ops, ["time_ns", "cluster", "group"])
+    own = commits(t)
     own = own.join(F.broadcast(states), ["cluster", "topic", "partition"], "left")
     own = own.where("known is null or time_ns >= stopped").select(
         *("cluster", "group", "topic", "partition", "op_index"),

@@ -120,8 +120,8 @@ def _moves(t: Tables) -> DataFrame:
     polls = polls.join(F.broadcast(synced.select("cluster", "group").distinct()), ["cluster", "group"], "left_semi")
     at = t.table("op_records").where("action in ('poll', 'position') and offset is not null and partition is not null")
     read, stood = F.col("action") == "poll", F.col("action") == "position"
-    at = at.join(polls, "op_index").groupBy(*GROUP, "op_index", "time_ns")
-    first = at.agg(
+    at = at.join(polls, "op_index")
+    first = at.groupBy(*GROUP, "op_index", "time_ns").agg(
         F.coalesce(F.min(F.when(read, F.col("offset"))), F.max(F.when(stood, F.col("offset")))).alias("resumed")
     )
     first = first.groupBy(*GROUP).agg(F.min_by(F.struct("resumed", "op_index", "time_ns"), "op_index").alias("f"))
@@ -141,7 +141,7 @@ def _moves(t: Tables) -> DataFrame:
 
 
 def commits(t: Tables) -> DataFrame:
-    """Acknowledged offset commits outside transactions: GROUP, origin_topic, offset, processed, time_ns."""
+    """Acknowledged offset commits outside transactions: GROUP, origin_topic, offset, processed, time_ns, op_index."""
     ops = t.ops.where("f = 'commit_offset' and type = 'ok' and txn is null").select(
         F.col("index").alias("op_index"), "cluster", "group", "time_ns"
     )

@@ -11,7 +11,7 @@ Cannot see: peaks between two looks; memory of brokers, which mirroring shares w
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
@@ -38,11 +38,11 @@ def find(t: Tables) -> DataFrame | None:
     order = Window.partitionBy("cluster", "node").orderBy("time_ns", F.col("name") == "memory_bytes")
     so_far = order.rowsBetween(Window.unboundedPreceding, 0)
 
-    def newest(name: str) -> DataFrame:
-        return F.last(F.when(F.col("name") == name, F.col("value")), ignorenulls=True).over(so_far)  # type: ignore[return-value]
+    def newest(name: str) -> Column:
+        return F.last(F.when(F.col("name") == name, F.col("value")), ignorenulls=True).over(so_far)
 
     memory = F.when(F.col("name") == "memory_bytes", F.col("value"))
-    rows = rows.withColumns({name: newest(name) for name in _NAMES[1:]})  # type: ignore[misc]
+    rows = rows.withColumns({name: newest(name) for name in _NAMES[1:]})
     rows = rows.withColumn("least", F.min(memory).over(so_far)).where("name = 'memory_bytes'")
     rows = rows.withColumn(
         "bound", (F.lit(factor) * F.col("fetcher_threads") * F.col("fetch_response_max_bytes")).cast("bigint")
