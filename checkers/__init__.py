@@ -45,5 +45,7 @@ MODULES: tuple[str, ...] = (
     "config_reverted",
     "name_leak",
     "memory",
+    # object stores (section 5)
+    "object_store",
 )
 """One name per checker module, in the order in which the catalogue lists them."""

@@ -58,10 +58,7 @@ def _back(rows: DataFrame) -> DataFrame:
 
 def _ahead(t: Tables, rows: DataFrame) -> DataFrame:
     # Of each value the last copy on the destination, and its offset on the source.
-    if t.has("records"):
-        copies = t.stored_values
-    else:
-        copies = t.reads.where("value is not null and offset is not null")
+    copies = t.stored_values if t.has("records") else t.reads.where("value is not null and offset is not null")
     here = F.broadcast(rows.select(*PARTITION).distinct())
     copies = copies.join(here, list(PARTITION)).groupBy(*PARTITION, "value").agg(F.max("offset").alias("copy"))
     copies = copies.withColumn("source", source_of("cluster")).join(places(t), "value").where("sent_on = source")

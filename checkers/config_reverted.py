@@ -44,24 +44,24 @@ def find(t: Tables) -> DataFrame | None:
     silent = rows.where("not change and known is not null and not value <=> before and name != 'log_start'")
     silent = silent.withColumn("how", F.lit("by nobody's hand"))
     own = rows.where("change and mine").withColumn("how", sentence("by %s", "actor"))
-    frames = []
-    for found in (silent, own):
-        frames.append(
-            anomalies(
-                found,
-                "config_reverted",
-                form=F.when(F.col("name").rlike(_RETENTION), "retention").otherwise("other"),
-                partition=None,
-                offset=None,
-                value="name",
-                rank="time_ns",
-                explain=sentence(
-                    "after the stop %s of %s on %s went from %s to %s, %s",
-                    *("name", "topic", "cluster", F.coalesce("before", F.lit("an unknown value")), "value", "how"),
-                ),
-            )
-        )
-    return union(frames)
+    return union([_row(silent), _row(own)])
+
+
+def _row(rows: DataFrame) -> DataFrame:
+    before = F.coalesce("before", F.lit("an unknown value"))
+    return anomalies(
+        rows,
+        "config_reverted",
+        form=F.when(F.col("name").rlike(_RETENTION), "retention").otherwise("other"),
+        partition=None,
+        offset=None,
+        value="name",
+        rank="time_ns",
+        explain=sentence(
+            "after the stop %s of %s on %s went from %s to %s, %s",
+            *("name", "topic", "cluster", before, "value", "how"),
+        ),
+    )
 
 
 CHECKER = Checker(name="config_reverted", kinds=(KIND,), find=find)

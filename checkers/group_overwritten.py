@@ -77,8 +77,10 @@ def _active(t: Tables) -> DataFrame:
     left = left.select(none.cast("string").alias("cluster"), none.cast("string").alias("group"), "process", "time_ns")
     order = Window.partitionBy("process").orderBy("time_ns").rowsBetween(Window.unboundedPreceding, 0)
     stays = polls.unionAll(left).withColumn("stay", F.count(F.when(F.col("group").isNull(), 1)).over(order))
-    stays = stays.where("group is not null").groupBy("cluster", "group", "process", "stay")
-    stays = stays.agg(F.min("time_ns").alias("from_ns"), F.max("time_ns").alias("until_ns"))
+    stays = stays.where("group is not null")
+    stays = stays.groupBy("cluster", "group", "process", "stay").agg(
+        F.min("time_ns").alias("from_ns"), F.max("time_ns").alias("until_ns")
+    )
     rows = syncs.withColumn("id", F.struct("topic", "partition", "offset", "time_ns"))
     during = rows.join(F.broadcast(stays), ["cluster", "group"]).where("time_ns > from_ns and time_ns < until_ns")
     seen = during.select("cluster", "group", "id", sentence("%s polled there before and after", "process").alias("how"))

@@ -71,7 +71,7 @@ def find(t: Tables) -> DataFrame | None:
                 value="node",
                 rank=-F.col("rise"),
                 explain=sentence("memory of %s rose by %s bytes, and %s are allowed", "node", "rise", "bound"),
-                **place,  # type: ignore[arg-type]
+                **place,
             ),
             anomalies(
                 grown,
