@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from harness.clusters.base import Cluster
 from harness.history.recording import Recorder
@@ -95,5 +95,5 @@ def _own(entry: Any) -> bool:
 
 
 def _words(error: BaseException) -> str:
-    first = error.args[0] if error.args else None
+    first: Any = error.args[0] if error.args else None
     return str(first.str()) if hasattr(first, "str") else (str(error) or type(error).__name__)
