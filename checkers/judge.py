@@ -101,7 +101,12 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
     tables = Tables.open(path, spark, contract=promised.name)
     try:
         chosen, unjudged, missing = _applicable(run)
-        found = union([checker.find(tables) for checker in chosen])
+        frames = {checker.name: checker.find(tables) for checker in chosen}
+        for checker in chosen:
+            if frames[checker.name] is None:
+                idle = {kind.name: "there is nothing of this sort in the run" for kind in checker.kinds}
+                unjudged = {**idle, **unjudged}
+        found = union(list(frames.values()))
         findings = _findings(_store(found, path, spark), promised)
         unknowns = [*missing, *_unknowns(run, findings)]
         judgement = Judgement(

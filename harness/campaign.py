@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,10 +110,10 @@ def _name(base: str, values: Mapping[str, Any]) -> str:
     for key in ("contract", "nemesis"):
         if key in values:
             chosen = values[key]
-            text = "+".join(chosen) if isinstance(chosen, list) else str(chosen)
-            parts.append(text.replace("/", "-").replace(",", "-").replace("+", "-"))
+            text = "-".join(chosen) if isinstance(chosen, list) else str(chosen)
+            parts.append(re.sub(r"[^a-z0-9.]+", "-", text.lower()))
     parts += [
-        f"{key}-{value}".lower().replace("/", "-").replace(" ", "-").replace("_", "-")
+        re.sub(r"[^a-z0-9.]+", "-", f"{key}-{value}".lower())
         for key, value in values.items()
         if key in ("seed", "brokers", "producer", "scenario", "partitions")
     ]

@@ -189,6 +189,8 @@ class _Run:
     def settle(self) -> None:
         limit = self.plan.spec.settle_limit
         with self._phase(Phase.SETTLE, "settle"):
+            for told in self._mirror.revive():  # as an operator would; it is noted, and its states are in the tables
+                self._note(told)
             missing = self._mirror.await_caught_up(self.plan.topic_names, timeout_s=limit)
             late = {where: lag for where, lag in missing.items() if lag != 0}
             if late:
