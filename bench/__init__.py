@@ -1,0 +1,1 @@
+"""Measurements: provisioning, recording, checking. `python -m bench [provision|recording|check]`."""
