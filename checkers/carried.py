@@ -37,15 +37,10 @@ def _carried(t: Tables) -> DataFrame | None:
     where = scopes(t)
     if where is None or not t.has("records"):
         return None
-    sides = []
+    rows = _stored(t)
     for source, destination in t.mirror_pairs:
-        pair = {"source": F.lit(source), "destination": F.lit(destination)}
-        sides += [
-            _stored(t, source).withColumns({**pair, "side": F.lit("a")}),
-            _acknowledged(t, source, where).withColumns({**pair, "side": F.lit("a")}),
-            _stored(t, destination).withColumns({**pair, "side": F.lit("b")}),
-        ]
-    rows = _union(sides)
+        pair = {"source": F.lit(source), "destination": F.lit(destination), "side": F.lit("a")}
+        rows = rows.unionByName(_acknowledged(t, source, where).withColumns(pair))
     known = where.select(*PAIR)
     return _copies(t, rows.join(F.broadcast(known), list(PAIR), "left_semi"))
 
@@ -63,12 +58,17 @@ def in_transaction() -> Column:
     return F.col("control_type").isNull() & (F.col("producer_id") != -1) & named
 
 
-def _stored(t: Tables, cluster: str) -> DataFrame:
-    """Data records of one cluster's logs that are still there, and committed to the log: below the high watermark."""
-    log = t.truth_log.where(F.col("cluster") == cluster).where("control_type is null and value is not null")
+def _stored(t: Tables) -> DataFrame:
+    """Data records of the logs that are still there and below the high watermark, for each side of each pair that
+    their cluster is."""
+    log = t.truth_log.where("control_type is null and value is not null")
     log = log.where("offset >= coalesce(log_start, 0) and offset < coalesce(high_watermark, log_end)")
     state = F.when(F.col("aborted"), "aborted").when(in_transaction() & F.col("txn_end").isNull(), "open")
-    return log.select("origin_topic", "partition", "value", "key", "offset", state.otherwise("visible").alias("state"))
+    log = log.withColumn("state", state.otherwise("visible"))
+    roles = [(c, s, d, side) for s, d in t.mirror_pairs for c, side in ((s, "a"), (d, "b"))]
+    which = t.spark.createDataFrame(roles, "cluster string, source string, destination string, side string")
+    columns = ("origin_topic", "partition", "value", "key", "offset", "state", "source", "destination", "side")
+    return log.join(F.broadcast(which), "cluster").select(*columns)
 
 
 def _acknowledged(t: Tables, cluster: str, where: DataFrame) -> DataFrame:

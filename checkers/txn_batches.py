@@ -50,7 +50,9 @@ def _build(t: Tables) -> DataFrame:
     by_id = F.when(F.col("producer_id") != -1, F.col("producer_id").cast("string"))
     rows = rows.withColumn("producer", F.coalesce(by_id, "txn", F.lit("?")))
     order = Window.partitionBy(*PARTITION, "producer").orderBy("base_offset")
-    ahead = order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
+    ahead = Window.partitionBy(*PARTITION, "producer").orderBy(F.desc("base_offset"))
+    ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     behind = order.rowsBetween(Window.unboundedPreceding, -1)
     mark = F.when(
         F.col("control"),
@@ -63,7 +65,7 @@ def _build(t: Tables) -> DataFrame:
     )
     rows = rows.withColumns(
         {
-            "end": F.when(~F.col("control"), F.first(mark, ignorenulls=True).over(ahead)),
+            "end": F.when(~F.col("control"), F.last(mark, ignorenulls=True).over(ahead)),
             "last_marker": F.max(F.when(F.col("control"), F.col("base_offset"))).over(behind),
             "last_marker_epoch": F.max(F.when(F.col("control"), F.col("producer_epoch"))).over(behind),
         }
