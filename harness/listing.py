@@ -12,6 +12,7 @@ from rich.table import Table
 from harness.testspec import check_name
 
 Rows = list[dict[str, Any]]
+WIDEST = 4  # columns of a table; entries with more are printed as blocks
 
 
 def print_listing(what: str, *, console: Console, verbose: bool = False, as_json: bool = False) -> None:
@@ -24,12 +25,25 @@ def print_listing(what: str, *, console: Console, verbose: bool = False, as_json
     if as_json:
         console.print_json(json.dumps(rows, default=str))
         return
+    if rows and len(rows[0]) > WIDEST:
+        for row in rows:
+            _print_block(console, row)
+        return
     table = Table(expand=False, show_edge=False, pad_edge=False)
     for column in rows[0] if rows else ("name",):
         table.add_column(column, overflow="fold", no_wrap=column == "name")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
     console.print(table)
+
+
+def _print_block(console: Console, row: Mapping[str, Any]) -> None:
+    """One entry with more columns than a terminal has room for: its name, then a line for each column."""
+    console.print(f"[bold]{row['name']}[/]", highlight=False)
+    for key, value in row.items():
+        text = _cell(value)
+        if key != "name" and text:
+            console.print(f"  {key}: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _cell(value: Any) -> str:
