@@ -61,12 +61,14 @@ def find(t: Tables) -> DataFrame | None:
 def _precommitted(t: Tables) -> DataFrame | None:
     if not t.facts.transactional:
         return None
-    reads = t.reads.where("(f = 'txn' or txn is not null) and coalesce(isolation, '') != 'read_uncommitted'").select(
+    reads = t.near_reads.where(
+        "(f = 'txn' or txn is not null) and coalesce(isolation, '') != 'read_uncommitted'"
+    ).select(
         *("cluster", "value", "topic", "partition", "offset", "op_index"),
         F.col("op").alias("read_op"),
         F.col("txn").alias("read_txn"),
     )
-    sends = t.sends.where("f = 'txn' or txn is not null").select("cluster", "value", "op", "txn", "decided_index")
+    sends = t.near_sends.where("f = 'txn' or txn is not null").select("cluster", "value", "op", "txn", "decided_index")
     own = ((F.col("op") == F.col("read_op")) & F.col("decided_index").isNull()) | (
         (F.col("txn") == F.col("read_txn")) & (F.col("op_index") < F.coalesce("decided_index", F.lit(2**62)))
     )

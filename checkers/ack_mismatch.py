@@ -60,7 +60,7 @@ def _overlaid(t: Tables) -> DataFrame | None:
     rows = told.join(now, place)
     # Since when is the other record known to be there? Its own acknowledgement here, a read, or an earlier look; or,
     # for a mirrored record, its acknowledgement elsewhere before this one was even sent.
-    sent = t.sends.where("done_ns is not null and outcome in ('acked', 'committed')")
+    sent = t.near_sends.where("done_ns is not null and outcome in ('acked', 'committed')")
     sent = sent.select(
         F.col("value").alias("now"),
         F.col("cluster").alias("at"),
@@ -70,7 +70,7 @@ def _overlaid(t: Tables) -> DataFrame | None:
     by_ack = rows.join(sent, "now").where(
         "(at = cluster and o = offset and since < done_ns) or (at != cluster and since < invoke_ns)"
     )
-    read = t.polled.select(*place, F.col("value").alias("now"), F.col("first_ns").alias("since"))
+    read = t.near_polled.select(*place, F.col("value").alias("now"), F.col("first_ns").alias("since"))
     by_read = rows.join(read, [*place, "now"]).where("since < done_ns")
     times = (
         t.table("log_ends")

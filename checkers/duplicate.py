@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
-from checkers.partitions import KEY
+from checkers.history import KEY
 from checkers.tables import Tables
 
 DUPLICATE = Kind(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.partitions import KEY
+from checkers.history import KEY
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
@@ -39,10 +39,10 @@ def suspects(t: Tables) -> DataFrame:
 
 
 def _joined(t: Tables) -> DataFrame:
-    seen = t.seen.withColumn("origin_topic", t.canonical())
+    seen = t.near_seen.withColumn("origin_topic", t.canonical())
     place = F.struct(*PLACE, *("readers", "final", "committed", "stored"))
     places = seen.groupBy("value").agg(F.collect_list(place).alias("places"))
-    rows = t.sends.join(places, "value", "full")
+    rows = t.near_sends.join(places, "value", "full")
     rows = rows.join(F.broadcast(t.final_state), list(KEY), "left")
     if t.compacted is None:
         rows = rows.withColumn("compacted", F.lit(False))

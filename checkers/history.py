@@ -10,6 +10,9 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from checkers.tables import Tables
 
+KEY = ("cluster", "topic", "partition", "era")
+"""Columns that name a partition. era: how often its topic had been deleted."""
+
 
 def paired_ops(t: Tables) -> DataFrame:
     """`ops` and `op`: the index of the invoke that an event belongs to (its own on an invoke, and on a completion
@@ -60,13 +63,21 @@ def transactions(t: Tables) -> DataFrame:
     )
 
 
-def sends(t: Tables) -> DataFrame:
-    """See `Tables.sends`."""
+def _restrict(rows: DataFrame, only: DataFrame | None) -> DataFrame:
+    if only is None:
+        return rows
+    if "vh" in only.columns:
+        return rows.withColumn("vh", F.xxhash64("value")).join(only, "vh", "left_semi").drop("vh")
+    return rows.join(only, only.columns, "left_semi")
+
+
+def sends(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
+    """See `Tables.sends`. `only`: hashes of values (column vh), or columns of op_records, to be left in."""
     ops = t.ops.where("f in ('send', 'txn')").select(
         F.col("index").alias("op_index"),
         *("op", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn"),
     )
-    rows = t.table("op_records").where("action = 'send' and value is not null").join(ops, "op_index")
+    rows = _restrict(t.table("op_records").where("action = 'send' and value is not null"), only).join(ops, "op_index")
     done = F.col("type") != "invoke"
 
     def of_type(kind: str) -> Column:
@@ -113,19 +124,50 @@ def _outcome(t: Tables) -> Column:
     )
 
 
-def reads(t: Tables) -> DataFrame:
-    """See `Tables.reads`."""
+def reads(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
+    """See `Tables.reads`. `only`: as of `sends`."""
     ops = t.ops.where("f in ('poll', 'txn') and type != 'invoke'").select(
         F.col("index").alias("op_index"),
         *("op", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn", "group", "isolation", "reset"),
     )
-    rows = (
-        t.table("op_records")
-        .where("action = 'poll'")
-        .select(*("op_index", "position", "value", "topic", "partition", "offset", "leader_epoch"))
+    rows = _restrict(t.table("op_records").where("action = 'poll'"), only).select(
+        *("op_index", "position", "value", "topic", "partition", "offset", "leader_epoch")
     )
     found = rows.join(ops, "op_index").withColumn("origin_topic", t.canonical())
     if t.meta.source == "edn":
         # Jepsen's clients of transactional workloads read committed data; its histories do not say so.
         found = found.withColumn("isolation", F.coalesce("isolation", F.lit("read_committed")))
     return with_era(t, found, F.col("time_ns"))
+
+
+def polled(reads: DataFrame) -> DataFrame:
+    """See `Tables.polled`."""
+    rows = reads.where("value is not null and offset is not null and partition is not null")
+    return rows.groupBy(*KEY, "offset", "value").agg(
+        F.min("op_index").alias("op_index"),
+        F.count("*").alias("readers"),
+        F.max(F.coalesce(F.col("phase") == "final", F.lit(False))).alias("final"),
+        F.max(F.coalesce(F.col("isolation") == "read_committed", F.lit(False))).alias("committed"),
+        F.min("time_ns").alias("first_ns"),
+    )
+
+
+def seen(polled: DataFrame, stored: DataFrame) -> DataFrame:
+    """See `Tables.seen`. stored: data records of the logs that count (KEY, offset, value)."""
+    none = F.lit(None).cast("bigint")
+    logged = stored.withColumns(
+        {
+            "op_index": none,
+            "readers": F.lit(0).cast("bigint"),
+            "final": F.lit(False),
+            "committed": F.lit(False),
+            "first_ns": none,
+            "stored": F.lit(True),
+        }
+    )
+    both = polled.withColumn("stored", F.lit(False)).unionByName(logged).groupBy(*KEY, "offset", "value")
+    return both.agg(
+        *(F.min(c).alias(c) for c in ("op_index", "first_ns")),
+        F.sum("readers").alias("readers"),
+        *(F.max(c).alias(c) for c in ("final", "committed", "stored")),
+    )

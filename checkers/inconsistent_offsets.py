@@ -30,7 +30,7 @@ def find(t: Tables) -> DataFrame | None:
     """Offsets at which two values were seen, one of them at least by a reader."""
     seen = t.conflicts.select(*PLACE, "value", "op_index", "readers")
     told = t.suspects.where("is_overlaid and not coalesce(look_ns >= coalesce(done_ns, invoke_ns), false)")
-    read = t.polled.select(*PLACE, F.col("value").alias("other"), F.col("op_index").alias("read_index"))
+    read = t.near_polled.select(*PLACE, F.col("value").alias("other"), F.col("op_index").alias("read_index"))
     against = told.select(*PLACE, "value", F.col("done_index").alias("op_index")).join(read, list(PLACE))
     mixed = seen.groupBy(*PLACE).agg(
         F.sort_array(F.collect_set("value")).alias("values"),

@@ -42,8 +42,10 @@ def find(t: Tables) -> DataFrame | None:
     unsent = unsent.select("value", "p.*")
     if t.has("records"):
         # Evidence may hold topics that no client of ours writes to, e.g. a mirror's own.
-        ours = t.sends.select("origin_topic").distinct().withColumn("ours", F.lit(True))
-        unsent = unsent.join(F.broadcast(ours), "origin_topic", "left").where("readers > 0 or ours")
+        ours = t.table("op_records").where("action = 'send'").select(F.col("topic").alias("written")).distinct()
+        known = (F.col("written") == F.col("topic")) | (F.col("written") == F.col("origin_topic"))
+        unsent = unsent.join(F.broadcast(ours), known, "left").where("readers > 0 or written is not null")
+        unsent = unsent.drop("written").distinct()
     phantoms = anomalies(
         unsent,
         "phantom",
@@ -66,7 +68,9 @@ def _taken_back(t: Tables) -> DataFrame | None:
     place = [*PARTITION, "era", "offset"]
     over = t.conflicts.where("stored").select(*place, F.col("value").alias("now"))
     read = t.conflicts.where("readers > 0 and not stored").join(over, place)
-    unsure = t.sends.where("outcome in ('unknown', 'failed', 'aborted')").select("cluster", "value", "op", "done_index")
+    unsure = t.near_sends.where("outcome in ('unknown', 'failed', 'aborted')").select(
+        "cluster", "value", "op", "done_index"
+    )
     return anomalies(
         read.join(unsure, ["cluster", "value"]),
         "phantom",

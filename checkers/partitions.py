@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.history import with_era
+from checkers import screen
+from checkers.history import KEY, with_era
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
-
-KEY = ("cluster", "topic", "partition", "era")
 
 
 def final_state(t: Tables) -> DataFrame:
@@ -24,11 +23,7 @@ def final_state(t: Tables) -> DataFrame:
     - incomplete: a final read of it did not complete;
     - from the log that counts: log_start, log_end, look_ns.
     """
-    polled = t.polled.groupBy(*KEY).agg(
-        F.max("offset").alias("max_read"),
-        F.max(F.when(F.col("committed"), F.col("offset"))).alias("max_committed"),
-        F.max(F.when(F.col("final"), F.col("offset"))).alias("max_final"),
-    )
+    polled = screen.polled_ends(t) if t.screened else _polled_ends(t)
     done, rc = F.col("complete"), F.col("complete") & (F.col("isolation") == "read_committed")
     finals = (
         with_era(t, t.table("final_reads"), F.col("time_ns"))
@@ -49,3 +44,11 @@ def final_state(t: Tables) -> DataFrame:
         logs = logs.where("log_start = log_end")
     state = polled.join(finals, list(KEY), "full").join(logs, list(KEY), "full")
     return t.cache(state)
+
+
+def _polled_ends(t: Tables) -> DataFrame:
+    return t.polled.groupBy(*KEY).agg(
+        F.max("offset").alias("max_read"),
+        F.max(F.when(F.col("committed"), F.col("offset"))).alias("max_committed"),
+        F.max(F.when(F.col("final"), F.col("offset"))).alias("max_final"),
+    )

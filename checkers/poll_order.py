@@ -16,8 +16,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers import history, screen
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
-from checkers.partitions import KEY
+from checkers.history import KEY
 from checkers.tables import Tables
 
 POLL_SKIP = Kind(
@@ -45,22 +46,20 @@ def find(t: Tables) -> DataFrame | None:
     steps = t.cache(_steps(t))
     what = F.when(F.col("form") == "internal", "within one poll").otherwise("in consecutive polls")
     where = ("topic", "partition", "cluster")
+    told = "%s read offset %s of %s-%s on %s after offset %s, %s"
     back = anomalies(
         steps.where("offset <= before"),
         "nonmonotonic_poll",
         form=F.col("form"),
         ops=op_list("before_index", "op_index"),
         rank=F.col("offset") - F.col("before"),
-        explain=sentence(
-            "%s read offset %s of %s-%s on %s after offset %s, %s", "process", "offset", *where, "before", what
-        ),
+        explain=sentence(told, "process", "offset", *where, "before", what),
     )
     gaps = steps.where("offset > before + 1")
     if gaps.isEmpty():
         return back
-    skips = _skipped(t, gaps)
     skip = anomalies(
-        skips,
+        _skipped(t, gaps),
         "poll_skip",
         form=F.col("form"),
         offset="missed",
@@ -68,8 +67,8 @@ def find(t: Tables) -> DataFrame | None:
         ops=op_list("before_index", "op_index"),
         rank=F.col("before") - F.col("offset"),
         explain=sentence(
-            "%s read offset %s of %s-%s on %s right after offset %s, %s, and left out %s at offset %s",
-            *("process", "offset", *where, "before", what, "missed_value", "missed"),
+            "%s read offset %s of %s-%s on %s right after offset %s, %s, and left out offset %s",
+            *("process", "offset", *where, "before", what, "missed"),
         ),
     )
     return union([back, skip])
@@ -78,62 +77,92 @@ def find(t: Tables) -> DataFrame | None:
 def _steps(t: Tables) -> DataFrame:
     """Steps that are not to the very next offset: cluster, topic, partition, era, process, isolation, before, offset,
     value (at offset), before_index, op_index, form."""
-    reads = t.reads.where("offset is not null and partition is not null")
-    session = F.lit(0)
+    if t.screened:
+        narrow = t.narrow_reads.select("line", "op_index", "position", "offset")
+    else:
+        reads = t.reads.where("offset is not null and partition is not null")
+        narrow = reads.select(F.xxhash64("process", *KEY).alias("line"), "op_index", "position", "offset")
+    order = Window.partitionBy("line").orderBy("op_index", "position")
+    narrow = narrow.select(
+        *("op_index", "position", "offset"),
+        F.lag("offset").over(order).alias("before"),
+        F.lag("op_index").over(order).alias("before_index"),
+    )
+    odd = t.cache(narrow.where("offset != before + 1").drop("offset"))
+    return _told(t, odd)
+
+
+def _told(t: Tables, odd: DataFrame) -> DataFrame:
+    """Steps with what is known of both polls; those between which the consumer may have moved are left out."""
+    reads = history.reads(t, only=odd.select("op_index", "position")) if t.screened else t.reads
+    steps = reads.join(odd, ["op_index", "position"])
+    polls = t.ops.where("f in ('poll', 'txn') and type != 'invoke'").select(
+        F.col("index").alias("before_index"), F.col("client").alias("before_client"), F.col("type").alias("before_type")
+    )
+    steps = steps.join(polls, "before_index", "left")
+    moved, assigned = F.lit(False), F.lit(False)
     if t.facts.moves:
         moves = t.ops.where("f in ('assign', 'subscribe', 'crash') and type != 'invoke'").select("process", "index")
         marks = moves.groupBy("process").agg(F.sort_array(F.collect_list("index")).alias("moves"))
-        reads = reads.join(F.broadcast(marks), "process", "left")
-        session = F.coalesce(F.size(F.filter("moves", lambda at: at < F.col("op_index"))), F.lit(0))
-        session = F.when(F.col("moves").isNull(), 0).otherwise(session)
-    order = Window.partitionBy("process", *KEY).orderBy("op_index", "position")
-    columns = ("offset", "op_index", "client", "type")
-    before = F.lag(F.struct(*columns, session.alias("session"))).over(order)
-    steps = (
-        reads.withColumn("session", session).withColumn("b", before).where("b is not null and offset != b.offset + 1")
-    )
-    same = (F.col("b.op_index") == F.col("op_index")).alias("same")
-    steps = steps.withColumn("form", F.when(same, "internal").otherwise("external"))
+        steps = steps.join(F.broadcast(marks), "process", "left").withColumn("moves", F.coalesce("moves", F.array()))
+        moved = F.exists("moves", lambda at: (at > F.col("before_index")) & (at < F.col("op_index")))
+        assigned = F.exists("moves", lambda at: at < F.col("before_index"))
+    within = F.col("before_index") == F.col("op_index")
     steady = (
         (F.col("type") == "ok")
-        & (F.col("b.type") == "ok")
-        & F.col("b.client").eqNullSafe(F.col("client"))
-        & (F.col("b.session") == F.col("session"))
-        & (F.col("group").isNull() | (F.col("session") > 0))
+        & (F.col("before_type") == "ok")
+        & F.col("before_client").eqNullSafe(F.col("client"))
+        & ~moved
+        & (F.col("group").isNull() | assigned)
     )
-    return steps.where((F.col("form") == "internal") | steady).select(
-        *(*KEY, "process", "isolation", "offset", "value", "op_index", "form"),
-        F.col("b.offset").alias("before"),
-        F.col("b.op_index").alias("before_index"),
+    return (
+        steps.withColumn("form", F.when(within, "internal").otherwise("external"))
+        .where(within | steady)
+        .select(*(*KEY, "process", "isolation", "offset", "value", "op_index", "form", "before", "before_index"))
     )
 
 
 def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:
-    """Gaps in which something lies: the columns of `_steps`, and the last record left out: missed, missed_value.
+    """Gaps in which something lies: the columns of `_steps`, and the last record left out: missed, missed_value (null
+    in large histories).
 
     A read_committed reader is entitled to what another read_committed reader saw and to values that were acknowledged
     or committed; a read_uncommitted reader to all that exists. Nobody is, to what lies below the log's start.
     """
-    there = t.seen.select(*KEY, "offset", "value", F.col("committed").alias("sure"))
-    if t.facts.transactional:
-        kept = t.sends.where("outcome in ('acked', 'committed')").select("value").distinct()
-        there = there.join(kept.withColumn("kept", F.lit(True)), "value", "left")
-        there = there.withColumn("sure", F.col("sure") | F.coalesce("kept", F.lit(False)))
-    else:
-        there = there.withColumn("sure", F.lit(True))
-    earlier = Window.partitionBy(*KEY).orderBy("offset").rangeBetween(Window.unboundedPreceding, -1)
+    there = _narrow_existing(t) if t.screened else _existing(t)
+    earlier = Window.partitionBy("place").orderBy("offset").rangeBetween(Window.unboundedPreceding, -1)
     record = F.struct("offset", "value")
     there = there.select(
-        *KEY,
-        "offset",
+        *("place", "offset"),
         F.max(record).over(earlier).alias("any_before"),
         F.max(F.when(F.col("sure"), record)).over(earlier).alias("sure_before"),
-    ).dropDuplicates([*KEY, "offset"])
+    ).dropDuplicates(["place", "offset"])
     starts = t.final_state.select(*KEY, F.coalesce("log_start", "final_start", F.lit(0)).alias("start"))
-    rows = gaps.drop("value").join(there, [*KEY, "offset"]).join(F.broadcast(starts), list(KEY), "left")
+    rows = gaps.drop("value").withColumn("place", F.xxhash64(*KEY)).join(there, ["place", "offset"])
+    rows = rows.join(F.broadcast(starts), list(KEY), "left")
     missed = F.when(F.col("isolation") == "read_uncommitted", F.col("any_before")).otherwise(F.col("sure_before"))
     rows = rows.withColumn("m", missed).where("m.offset > before and m.offset >= coalesce(start, 0)")
     return rows.withColumns({"missed": F.col("m.offset"), "missed_value": F.col("m.value")})
+
+
+def _existing(t: Tables) -> DataFrame:
+    """What is at each offset: place, offset, value, sure (a read_committed reader is entitled to it)."""
+    there = t.seen.select(F.xxhash64(*KEY).alias("place"), "offset", "value", F.col("committed").alias("sure"))
+    if not t.facts.transactional:
+        return there.withColumn("sure", F.lit(True))
+    kept = t.sends.where("outcome in ('acked', 'committed')").select("value").distinct()
+    there = there.join(kept.withColumn("kept", F.lit(True)), "value", "left")
+    return there.withColumn("sure", F.col("sure") | F.coalesce("kept", F.lit(False)))
+
+
+def _narrow_existing(t: Tables) -> DataFrame:
+    """`_existing` from numbers. Which value it is, only the log or a poll could say: `value` is null."""
+    there = t.narrow_seen.select("place", "offset", F.lit(None).cast("string").alias("value"), "committed")
+    if not t.facts.transactional:
+        return there.withColumn("sure", F.lit(True))
+    kept = t.narrow_sends.where(F.col("outcome") == screen.MUST).where("offset is not null and place is not null")
+    there = there.join(kept.select("place", "offset", F.lit(True).alias("kept")), ["place", "offset"], "left")
+    return there.withColumn("sure", F.col("committed") | F.coalesce("kept", F.lit(False)))
 
 
 CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), find=find)

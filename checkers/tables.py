@@ -14,9 +14,10 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers import fates, history, partitions
+from checkers import fates, history, partitions, screen
 from checkers.facts import Facts, learn
 from checkers.scratch import Scratch
+from checkers.session import SMALL_ROWS
 from checkers.stored import Stored, open_stored
 from harness.history.runfile import RunMeta
 
@@ -121,12 +122,13 @@ class Tables:
         if not self._markers:
             return log.withColumn("txn_end", F.lit(None).cast("string")).withColumn("aborted", F.lit(False))
         # Not by epoch: with transaction version 2 a marker carries the epoch after that of its records.
-        ahead = Window.partitionBy(*REPLICA, "producer_id").orderBy("offset")
-        ahead = ahead.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+        # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
+        ahead = Window.partitionBy(*REPLICA, "producer_id").orderBy(F.desc("offset"))
+        ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.col("control_type"))
         in_txn = F.col("control_type").isNull() & (F.col("producer_id") >= 0)
         in_txn = in_txn & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
-        log = log.withColumn("txn_end", F.when(in_txn, F.first(marker, ignorenulls=True).over(ahead)))
+        log = log.withColumn("txn_end", F.when(in_txn, F.last(marker, ignorenulls=True).over(ahead)))
         return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
 
     def _at_last_look(self, frame: DataFrame) -> DataFrame:
@@ -219,16 +221,7 @@ class Tables:
         """What polls returned, one row per cluster, topic, partition, era, offset and value: op_index (of the first
         such poll), readers (polls), final (a final read returned it), committed (a read_committed poll did),
         first_ns."""
-        rows = self.reads.where("value is not null and offset is not null and partition is not null")
-        return self.cache(
-            rows.groupBy(*PARTITION, "era", "offset", "value").agg(
-                F.min("op_index").alias("op_index"),
-                F.count("*").alias("readers"),
-                F.max(F.coalesce(F.col("phase") == "final", F.lit(False))).alias("final"),
-                F.max(F.coalesce(F.col("isolation") == "read_committed", F.lit(False))).alias("committed"),
-                F.min("time_ns").alias("first_ns"),
-            )
-        )
+        return self.cache(history.polled(self.reads))
 
     @cached_property
     def stored_values(self) -> DataFrame:
@@ -241,28 +234,70 @@ class Tables:
     def seen(self) -> DataFrame:
         """What was seen where, by polls or in the log that counts: the columns of `polled` and `stored`. readers is 0,
         and op_index and first_ns null, where only the log shows it."""
-        polled = self.polled.withColumn("stored", F.lit(False))
         if not self.has("records"):
-            return polled
-        none = F.lit(None).cast("bigint")
-        stored = self.stored_values.withColumns(
-            {
-                "op_index": none,
-                "readers": F.lit(0).cast("bigint"),
-                "final": F.lit(False),
-                "committed": F.lit(False),
-                "first_ns": none,
-                "stored": F.lit(True),
-            }
-        )
-        both = polled.unionByName(stored).groupBy(*PARTITION, "era", "offset", "value")
-        return self.cache(
-            both.agg(
-                *(F.min(c).alias(c) for c in ("op_index", "first_ns")),
-                F.sum("readers").alias("readers"),
-                *(F.max(c).alias(c) for c in ("final", "committed", "stored")),
-            )
-        )
+            return self.polled.withColumn("stored", F.lit(False))
+        return self.cache(history.seen(self.polled, self.stored_values))
+
+    # -- the close look and the sieve before it -----------------------------------------------------------------
+
+    @property
+    def large(self) -> bool:
+        """Whether the run is large enough for the sieve."""
+        return self.stored.rows > SMALL_ROWS
+
+    @cached_property
+    def screened(self) -> bool:
+        """Whether the close look is taken at what the sieve lets through (see `screen`), or at everything."""
+        return screen.applies(self)
+
+    @cached_property
+    def narrow_reads(self) -> DataFrame:
+        """See `screen.narrow_reads`."""
+        return screen.narrow_reads(self)
+
+    @cached_property
+    def narrow_seen(self) -> DataFrame:
+        """See `screen.narrow_seen`."""
+        return screen.narrow_seen(self)
+
+    @cached_property
+    def narrow_sends(self) -> DataFrame:
+        """See `screen.narrow_sends`."""
+        return screen.narrow_sends(self)
+
+    @cached_property
+    def places(self) -> DataFrame:
+        """See `screen.places`."""
+        return self.cache(screen.places(self))
+
+    @cached_property
+    def _near(self) -> DataFrame:
+        return screen.suspicious(self)
+
+    @cached_property
+    def near_sends(self) -> DataFrame:
+        """`sends`, of the values that need a close look alone."""
+        return self.cache(history.sends(self, only=self._near)) if self.screened else self.sends
+
+    @cached_property
+    def near_reads(self) -> DataFrame:
+        """`reads`, of the values that need a close look alone."""
+        return self.cache(history.reads(self, only=self._near)) if self.screened else self.reads
+
+    @cached_property
+    def near_polled(self) -> DataFrame:
+        """`polled`, of the values that need a close look alone."""
+        return self.cache(history.polled(self.near_reads)) if self.screened else self.polled
+
+    @cached_property
+    def near_seen(self) -> DataFrame:
+        """`seen`, of the values that need a close look alone."""
+        if not self.screened:
+            return self.seen
+        if not self.has("records"):
+            return self.near_polled.withColumn("stored", F.lit(False))
+        stored = self.stored_values.withColumn("vh", F.xxhash64("value")).join(self._near, "vh", "left_semi").drop("vh")
+        return self.cache(history.seen(self.near_polled, stored))
 
     @cached_property
     def final_state(self) -> DataFrame:
@@ -289,8 +324,8 @@ class Tables:
 
     @cached_property
     def conflicts(self) -> DataFrame:
-        """The rows of `seen` at offsets where two or more values were seen."""
+        """The rows of `near_seen` at offsets where two or more values were seen."""
         place = [*PARTITION, "era", "offset"]
-        mixed = self.seen.groupBy(*place).agg(F.min("value").alias("_least"), F.max("value").alias("_most"))
+        mixed = self.near_seen.groupBy(*place).agg(F.min("value").alias("_least"), F.max("value").alias("_most"))
         mixed = mixed.where("_least != _most").select(*place)
-        return self.cache(self.seen.join(mixed, place, "left_semi"))
+        return self.cache(self.near_seen.join(mixed, place, "left_semi"))

@@ -35,11 +35,12 @@ def find(t: Tables) -> DataFrame | None:
 def _figures(t: Tables) -> dict[str, DataFrame]:
     ok = t.table("ops").where("type = 'ok' and coalesce(phase, '') != 'final'")
     sends = ok.where("f in ('send', 'txn')").agg(F.count("*").alias("n"))
-    reads = t.reads.where("type = 'ok' and coalesce(phase, '') != 'final'")
-    polls = reads.agg(F.countDistinct("op_index").alias("n"))
-    there = reads.where("cluster != 'A'").agg(F.count("*").alias("n"))
+    polled = t.table("op_records").where("action = 'poll'").select("op_index")
+    polls = ok.where("f in ('poll', 'txn')").select(F.col("index").alias("op_index"), "cluster")
+    with_records = polled.distinct().join(polls, "op_index").agg(F.count("*").alias("n"))
+    there = polled.join(polls.where("cluster != 'A'"), "op_index").agg(F.count("*").alias("n"))
     bit = t.table("faults").where("action = 'bit' and coalesce(ok, true)").agg(F.countDistinct("fault_id").alias("n"))
-    return {"ok_sends": sends, "ok_polls": polls, "polled_records_on_destination": there, "faults_bit": bit}
+    return {"ok_sends": sends, "ok_polls": with_records, "polled_records_on_destination": there, "faults_bit": bit}
 
 
 def _below(form: str, figure: DataFrame, floor: object) -> DataFrame | None:
