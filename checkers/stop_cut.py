@@ -59,7 +59,8 @@ def find(t: Tables) -> DataFrame | None:
         F.min("offset").alias("first_local"), F.min_by("value", "offset").alias("local")
     )
     stopped = t.cache(stopped.join(first_local, list(PAIR), "left"))
-    parts = [_ends(stopped), _mirrored_above(values, local, stopped), _transactions(t, stopped), _resets(t, log, stopped)]
+    parts = [_ends(stopped), _mirrored_above(values, local, stopped), _transactions(t, stopped)]
+    parts.append(_resets(t, log, stopped))
     return union([_row(part) for part in parts])
 
 
