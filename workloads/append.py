@@ -135,6 +135,7 @@ class Append:
             max_records=options.max_records,
             value_bytes=options.value_bytes,
             abort_ratio=options.abort_ratio,
+            processes=1 if transactional else options.processes,
         )
         shared: dict[str, Any] = {
             "cluster": endpoint.cluster,

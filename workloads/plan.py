@@ -15,7 +15,8 @@ class SendPlan:
     """Draws the records of one producer's operations, and whether its transactions are to be aborted.
 
     targets: every (topic, partition) it may write to. role: the producer's name without incarnation. tag: the run's
-    (workloads.values).
+    (workloads.values). processes: how many share the producer. Each of several writes to a share of the targets, which
+    overlaps its neighbour's by one, so that a partition that answers no more holds up those processes alone.
     """
 
     def __init__(
@@ -29,9 +30,12 @@ class SendPlan:
         value_bytes: int,
         abort_ratio: float = 0.0,
         keys: bool = True,
+        processes: int = 1,
     ) -> None:
         self._random = Random(f"{seed}/{role}").random
         self._targets = tuple(targets)
+        self._processes = processes
+        self._shares: dict[str, tuple[tuple[str, int], ...]] = {}
         self._max = max_records
         self._bytes = value_bytes
         self._abort_ratio = abort_ratio
@@ -46,8 +50,9 @@ class SendPlan:
         self._seq = 0
 
     def records(self, process: str) -> list[OpRecord]:
-        """One to `max_records` records for random partitions, as an invocation carries them."""
-        random, targets, seq = self._random, self._targets, self._seq
+        """One to `max_records` records for random partitions of the process's share, as an invocation carries them."""
+        random, seq = self._random, self._seq
+        targets = self._shares.get(process) or self._share(process)
         count = 1 + int(random() * self._max) if self._max > 1 else 1
         prefix = f"{self._prefix}:{process}"
         key = process if self._keys else None
@@ -58,6 +63,16 @@ class SendPlan:
             seq += 1
         self._seq = seq
         return records
+
+    def _share(self, process: str) -> tuple[tuple[str, int], ...]:
+        """The targets of a process; one that takes another's place (`p3.1` of `p3`) takes its share."""
+        base = process.split(".")[0]
+        if base not in self._shares:
+            step = -(-len(self._targets) // self._processes)
+            first = len(self._shares) % self._processes * step
+            width = len(self._targets) if self._processes == 1 else min(step + 1, len(self._targets))
+            self._shares[base] = tuple(self._targets[(first + n) % len(self._targets)] for n in range(width))
+        return self._shares[base]
 
     def aborts(self) -> bool:
         """Whether the next transaction is to be aborted on purpose."""

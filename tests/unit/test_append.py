@@ -273,3 +273,18 @@ def test_a_client_that_does_not_end_is_named() -> None:
         load.stop(timeout_s=0.2)
     hanging.release.set()
     load.stop(timeout_s=5)
+
+
+def test_processes_of_one_producer_share_the_partitions_and_reach_them_all() -> None:
+    targets = [("t", n) for n in range(8)]
+    plan = SendPlan(seed=1, role="A-producer-0", tag="x", targets=targets, max_records=4, value_bytes=0, processes=4)
+    plan.use_client("A-producer-0#0")
+    reached = {
+        p: {(r.topic, r.partition) for _ in range(200) for r in plan.records(p)} for p in ("p0", "p1", "p2", "p3")
+    }
+    assert set().union(*reached.values()) == set(targets)
+    for target in targets:
+        assert 1 <= sum(target in share for share in reached.values()) <= 2
+    again = {(r.topic, r.partition) for _ in range(200) for r in plan.records("p2.1")}
+    assert again == reached["p2"]
+    assert len([share for share in reached.values() if share]) == 4
