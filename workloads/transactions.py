@@ -153,6 +153,8 @@ class TxnClient:
             self._process, F.TXN.value, cluster=self._cluster, client=self._client, txn=txn.name, records=txn.records
         )
         self._steps(txn)
+        if self._fatal is not None:  # says more than what it did to the records
+            txn.error, txn.error_text = classify(self._fatal, context=Context.DELIVERY), self._fatal.str()
         type_, name = decide_txn(txn)
         self._recorder.complete(
             index, type_, records=with_offsets(txn.records, txn.fates), error=name, error_text=txn.error_text

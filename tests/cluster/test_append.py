@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's
 from append_run import (
     APPEND,
     acknowledged,
+    acknowledgements,
     assert_complete,
     bare_read,
     check_well_formed,
@@ -143,7 +144,7 @@ def test_a_load_stops_in_time_while_its_cluster_is_paused_and_final_reads_say_wh
         try:
             wait_until(lambda: load.counts().ok_sends >= 30, timeout_s=60, what="30 acknowledged sends")
             for node in nodes:
-                node.pause()
+                node.signal("SIGSTOP")
             time.sleep(1)
             began = time.monotonic()
             load.stop(timeout_s=10)
@@ -152,7 +153,7 @@ def test_a_load_stops_in_time_while_its_cluster_is_paused_and_final_reads_say_wh
             assert time.monotonic() - began < 30
         finally:
             for node in nodes:
-                node.unpause()
+                node.signal("SIGCONT")
             load.stop(timeout_s=20)
         late = list(APPEND.final_reads(run.context, timeout_s=60))
         log = bare_read(run, "A")
@@ -221,9 +222,13 @@ def test_a_fenced_transactional_producer_is_replaced_and_its_open_transaction_do
     ops = run.ops()
     check_well_formed(ops)
     crashes = [op for op in ops if op["f"] == "crash" and op["type"] == "ok"]
-    assert [op["client"] for op in crashes] == ["A-producer-0#0"]
-    assert crashes[0]["error"] in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_FATAL")
-    assert {op["client"] for op in ops if op["f"] == "txn"} == {"A-producer-0#0", "A-producer-0#1"}
+    # while the rival initialises, it may fence the first successor too
+    assert [op["client"] for op in crashes] == [f"A-producer-0#{n}" for n in range(len(crashes))]
+    assert crashes
+    assert {op["error"] for op in crashes} <= {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_FATAL"}
+    commits = Counter(op["client"] for op in ops if (op["f"], op["type"]) == ("txn", "ok"))
+    assert commits["A-producer-0#0"] >= 5
+    assert commits[f"A-producer-0#{len(crashes)}"] >= 1
     assert acknowledged(ops, "txn").items() <= visible.items()
 
 
@@ -287,6 +292,7 @@ def test_an_unclean_election_on_a_leaves_a_history_that_shows_the_loss(
                     timeout_s=90,
                     what="the unclean election",
                 )
+                print(conductor.outcomes()[0].why)
                 assert conductor.outcomes()[0].bit, conductor.outcomes()
                 before, read_before = load.counts().ok_sends, load.counts().polled_records["A"]
                 wait_until(lambda: load.counts().ok_sends >= before + 30, timeout_s=60, what="30 sends afterwards")
@@ -305,7 +311,7 @@ def test_an_unclean_election_on_a_leaves_a_history_that_shows_the_loss(
     ops = run.ops()
     check_well_formed(ops)
     assert_complete(reads)
-    lost = {value for place, value in acknowledged(ops).items() if log.get(place) != value}
+    lost = {value for place, value in acknowledgements(ops) if log.get(place) != value}
     assert len(lost) >= 20  # what the leader had acknowledged alone
     assert lost.isdisjoint(log.values())
     assert polled(ops, cluster="A", phase="final", isolation="read_uncommitted") == log
