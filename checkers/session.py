@@ -167,4 +167,4 @@ def _java_options() -> str:
     that were measured, from ten lines of history to a million.
     """
     path = Path(__file__).with_name("log4j2.properties")
-    return f"-Dlog4j2.configurationFile={path.as_uri()} -XX:TieredStopAtLevel=1"
+    return f"-Dlog4j2.configurationFile={path.as_uri()} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"

@@ -315,7 +315,7 @@ class Tables:
         if not self.has("configs"):
             return None
         policies = self.table("configs").where("name = 'cleanup.policy' and value like '%compact%'")
-        return policies.select("cluster", "topic").distinct()
+        return None if policies.isEmpty() else policies.select("cluster", "topic").distinct()
 
     @cached_property
     def suspects(self) -> DataFrame:
