@@ -311,7 +311,7 @@ TABLES: dict[str, Table] = {
                 _c(
                     "name",
                     _STR,
-                    "memory_bytes, fetcher_threads, fetch_response_max_bytes, mirror_partitions, or a metric's own name",
+                    "memory_bytes, fetcher_threads, fetch_response_max_bytes, mirror_partitions, or another",
                     required=True,
                 ),
                 _c("value", _I64, "the number, in the unit that the name ends with", required=True),
