@@ -137,7 +137,8 @@ def _ordered(rows: DataFrame) -> DataFrame:
     acked = col("outcome").isin("acked", "committed")
     told = acked & col("offset").isNotNull()
     first = F.array_min(F.transform("here", lambda p: p["offset"]))
-    rows = rows.withColumn("first_seen", F.when(acked, first))
+    # A record that was read and then lost says nothing of the order of those that stayed.
+    rows = rows.withColumn("first_seen", F.when(acked & col("lost_form").isNull(), first))
     ack = F.struct("offset", "value", "op", "done_index")
     seen = F.struct(col("first_seen").alias("offset"), "value", "op", "done_index", "client")
     rows = rows.withColumns(

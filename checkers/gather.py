@@ -18,15 +18,18 @@ from checkers.tables import Tables
 from harness.errors import StorageError
 
 FOLDER = "anomalies"
+NOTHING = "there is nothing of this sort in the run"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """anomalies: everything found, read back from results/anomalies (None: nothing). failed: checker → why it gave no
-    answer. seconds: checker → wall time, shared views included in the first that needs them."""
+    """anomalies: everything found, read back from results/anomalies (None: nothing). unanswered: checker → why it gave
+    no answer. failures: one sentence for each that failed. seconds: checker → wall time, shared views included in the
+    first that needs them."""
 
     anomalies: DataFrame | None
-    failed: dict[str, str] = field(default_factory=dict)
+    unanswered: dict[str, str] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -37,16 +40,22 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
     """
     results = tables.stored.path / "results"
     folder, fresh = results / FOLDER, results / f"_{FOLDER}"
-    failed: dict[str, str] = {}
+    unanswered: dict[str, str] = {}
+    failures: list[str] = []
     seconds: dict[str, float] = {}
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
         for checker in chosen:
             began = time.monotonic()
-            why = _run(checker, tables, fresh)
-            if why is not None:
-                failed[checker.name] = why
+            try:
+                if not _run(checker, tables, fresh):
+                    unanswered[checker.name] = NOTHING
+            except (PySparkException, Py4JError, ValueError, KeyError, TypeError, AttributeError) as error:
+                lines = str(error).strip().splitlines()
+                why = f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"
+                unanswered[checker.name] = why
+                failures.append(f"checker {checker.name} failed, so its kinds are not judged ({why})")
             seconds[checker.name] = round(time.monotonic() - began, 2)
         shutil.rmtree(folder, ignore_errors=True)
         if any(fresh.glob("*.parquet")):
@@ -58,28 +67,25 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
             f"{folder} cannot be written: {error.strerror or error}; free space there, or copy the run elsewhere"
         ) from error
     if not folder.exists():
-        return Gathered(anomalies=None, failed=failed, seconds=seconds)
+        return Gathered(anomalies=None, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
     schema = ", ".join(f"`{name}` {kind}" for name, kind in ANOMALY_COLUMNS)
     found = tables.spark.read.schema(schema).parquet(str(folder))
-    return Gathered(anomalies=found, failed=failed, seconds=seconds)
+    return Gathered(anomalies=found, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
 
 
-def _run(checker: Checker, tables: Tables, fresh: Path) -> str | None:
-    """Store what one checker finds as fresh/CHECKER-N.parquet; returns why it could not be told."""
+def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:
+    """Store what one checker finds as fresh/CHECKER-N.parquet; False when there was nothing to look at."""
     own = fresh / checker.name
+    found = checker.find(tables)
+    if found is None:
+        return False
+    # A few rows make one file; in a large run Spark splits them by size.
+    found = found.hint("rebalance") if tables.large else found.coalesce(1)
     try:
-        found = checker.find(tables)
-        if found is None:
-            return None
-        # A few rows make one file; in a large run Spark splits them by size.
-        found = found.hint("rebalance") if tables.large else found.coalesce(1)
         found.write.mode("overwrite").parquet(str(own))
         if row_count(own):
             for number, file in enumerate(sorted(own.glob("*.parquet"))):
                 file.rename(fresh / f"{checker.name}-{number:05d}.parquet")
-    except (PySparkException, Py4JError, ValueError, KeyError, TypeError, AttributeError) as error:
-        lines = str(error).strip().splitlines()
-        return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
     finally:
         shutil.rmtree(own, ignore_errors=True)
-    return None
+    return True

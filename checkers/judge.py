@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,14 +21,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, union
+from checkers.base import Checker, Kind, Severity
 from checkers.catalogue import CATALOGUE, CHECKERS
 from checkers.figures import figures, unfinished_reads
+from checkers.gather import gather
 from checkers.tables import Tables
 from harness import contracts
 from harness.contracts import Contract, Level
 from harness.errors import StorageError
-from harness.history.store import StoredRun, open_run
+from harness.history.runfile import read_meta
+from harness.history.store import StoredRun
 
 WITNESSES = 8
 IMPORTED = ("jsonl", "edn")
@@ -62,6 +63,7 @@ class Judgement:
     unjudged: dict[str, str] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    checker_seconds: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The content of results.json."""
@@ -85,6 +87,7 @@ class Judgement:
             "not_looked_at": self.unjudged,
             "figures": self.figures,
             "seconds": round(self.seconds, 1),
+            "checker_seconds": self.checker_seconds,
         }
 
 
@@ -92,23 +95,24 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
     """Judge a run's folder and store `results.json` and `results/anomalies` in it.
 
     contract: its name; None: the run's own, else `kafka-clean`.
-    Raises: HistoryError for a folder that is no run, or a torn file; UsageError for a contract that does not exist;
-    StorageError when the results cannot be written.
+    A torn file is left out, and a checker that fails gives no answer: either is named in `why`, and then the verdict is
+    unknown at best.
+    Raises: HistoryError for a folder that is no run; UsageError for a contract that does not exist; StorageError when
+    the results cannot be written.
     """
     began = time.monotonic()
-    run = open_run(path)
-    promised = contracts.load(contract or run.meta.test.contract or contracts.DEFAULT)
+    promised = contracts.load(contract or read_meta(path).test.contract or contracts.DEFAULT)
     tables = Tables.open(path, spark, contract=promised.name)
+    run = tables.stored.run
     try:
         chosen, unjudged, missing = _applicable(run)
-        frames = {checker.name: checker.find(tables) for checker in chosen}
+        gathered = gather(tables, chosen)
         for checker in chosen:
-            if frames[checker.name] is None:
-                idle = {kind.name: "there is nothing of this sort in the run" for kind in checker.kinds}
-                unjudged = {**idle, **unjudged}
-        found = union(list(frames.values()))
-        findings = _findings(_store(found, path, spark), promised)
-        unknowns = [*missing, *_unknowns(run, findings)]
+            why = gathered.unanswered.get(checker.name)
+            if why is not None:
+                unjudged = {**{kind.name: why for kind in checker.kinds}, **unjudged}
+        findings = _findings(gathered.anomalies, promised)
+        unknowns = [*run.problems, *missing, *gathered.failures, *_unknowns(run, findings)]
         judgement = Judgement(
             verdict=_verdict(findings, unknowns),
             why=_why(findings, unknowns),
@@ -118,6 +122,7 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
             unjudged=unjudged,
             figures=figures(tables),
             seconds=time.monotonic() - began,
+            checker_seconds=gathered.seconds,
         )
     finally:
         tables.close()
@@ -158,24 +163,6 @@ def _applicable(run: StoredRun) -> tuple[list[Checker], dict[str, str], list[str
         f"table {table} is missing in {run.path}, so {_some(kinds)} cannot be judged" for table, kinds in needed.items()
     ]
     return chosen, unjudged, missing
-
-
-def _store(found: DataFrame | None, path: Path, spark: SparkSession) -> DataFrame | None:
-    """Write the anomalies to results/anomalies, whole or not at all, and read them back."""
-    folder, fresh = path / "results" / "anomalies", path / "results" / "_anomalies"
-    if found is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        return None
-    schema = found.schema
-    try:
-        found.coalesce(1).write.mode("overwrite").parquet(str(fresh))
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
-    except OSError as error:
-        raise StorageError(
-            f"{folder} cannot be written: {error.strerror}; free space or copy the run elsewhere"
-        ) from error
-    return spark.read.schema(schema).parquet(str(folder))
 
 
 def _findings(stored: DataFrame | None, contract: Contract) -> tuple[Finding, ...]:

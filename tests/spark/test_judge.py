@@ -1,0 +1,100 @@
+"""The judge: the verdict's lattice, reasons, witnesses, and what happens when something is missing or breaks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from literal import History
+from pyspark.sql import DataFrame, SparkSession
+
+from checkers import catalogue
+from checkers.judge import judge
+from checkers.tables import Tables
+
+
+def stored(run: Path) -> dict[str, Any]:
+    """results.json."""
+    document: dict[str, Any] = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    return document
+
+
+def losses(**meta: Any) -> History:
+    """A history in which A loses ten acknowledged records of twelve, and B none."""
+    h = History(**meta)
+    h.send("p", "A", "t", 0, *(f"v{n}" for n in range(12)), offset=0)
+    h.send("q", "B", "u", 0, "w0", offset=0)
+    h.log("A", "t", 0, (0, "v0"), (11, "v11"))
+    h.log("B", "u", 0, (0, "w0"))
+    return h
+
+
+def test_worst_wins_and_witnesses_are_capped_and_the_same_again(spark: SparkSession, tmp_path: Path) -> None:
+    run = losses(why="killed").write(tmp_path / "run")
+    first = judge(run, "kafka-clean", spark)
+    again = stored(run)
+    judge(run, "kafka-clean", spark)
+    assert first.verdict == "invalid"
+    assert again["valid"] is False
+    lost = again["anomalies"]["lost_write"]
+    assert lost["count"] == 10
+    assert 0 < len(lost["witnesses"]) < 10
+    assert [w["offset"] for w in lost["witnesses"]] == list(range(1, len(lost["witnesses"]) + 1))
+    assert lost["witnesses"][0]["op_indices"] == [0, 1]
+    assert stored(run)["anomalies"] == again["anomalies"]
+    found = spark.read.parquet(str(run / "results" / "anomalies"))
+    assert found.where("kind = 'lost_write'").count() == 10, "the whole set is stored"
+
+
+def test_an_unclean_election_on_a_is_a_loss_of_a_alone(spark: SparkSession, tmp_path: Path) -> None:
+    run = losses().write(tmp_path / "run")
+    judgement = judge(run, "kafka-clean+unclean-a", spark).to_json()
+    lost = judgement["anomalies"]["lost_write"]
+    assert (lost["count"], lost["allowed"]) == (10, True)
+    assert {w["cluster"] for w in lost["witnesses"]} == {"A"}
+    assert judgement["valid"] is True
+    assert lost["reason"]
+
+
+def test_a_checker_that_breaks_makes_its_kinds_unknown(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(t: Tables) -> DataFrame | None:
+        return t.table("ops").select("no such column")
+
+    checker = dataclasses.replace(catalogue.CHECKERS["thin"], find=broken)
+    monkeypatch.setitem(catalogue.CHECKERS, "thin", checker)
+    h = History()
+    h.send("p", "A", "t", 0, "v0", offset=0)
+    h.poll("c", "A", "t", 0, (0, "v0"))
+    judgement = judge(h.write(tmp_path / "run"), "kafka-clean", spark)
+    assert judgement.verdict == "unknown"
+    assert "checker thin failed" in judgement.why
+    assert "thin" in judgement.unjudged
+
+
+def test_a_torn_file_is_named_and_the_rest_is_judged(spark: SparkSession, tmp_path: Path) -> None:
+    run = losses().write(tmp_path / "run")
+    torn = run / "ops" / "part-000001.parquet"
+    torn.write_bytes(b"PAR1 and then nothing")
+    judgement = judge(run, "kafka-clean+unclean", spark)
+    assert judgement.verdict == "unknown"
+    assert str(torn) in judgement.why
+    assert {f.kind.name for f in judgement.findings} == {"lost_write"}
+
+
+def test_a_thin_interrupted_run_is_unknown_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    h = History(source="shatter", floor={"ok_sends": 5, "faults_bit": 1})
+    h.meta = h.meta.model_copy(update={"status": "interrupted", "why": "Ctrl-C"})
+    h.send("p", "A", "t", 0, "v0", offset=0)
+    h.poll("f", "A", "t", 0, (0, "v0"), phase="final")
+    h.final_read("A", "t", 0, 1)
+    h.log("A", "t", 0, (0, "v0"), broker=1, leader=1)
+    judgement = judge(h.write(tmp_path / "run"), "kafka-clean", spark)
+    assert judgement.verdict == "unknown"
+    assert {f.kind.name: f.count for f in judgement.findings} == {"thin": 2}
+    assert "Ctrl-C" in judgement.why
+    assert "the floor is 5" in judgement.why
