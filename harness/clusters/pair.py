@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import docker.errors
+
 from harness.clusters import containers, kraft_config
 from harness.clusters import labels as label
 from harness.clusters.admin import KafkaCluster
@@ -112,6 +114,14 @@ class RunningTopology:
         with self._lock:
             self._nodes[node.name] = made
         return made
+
+    def discard(self, name: str) -> None:
+        """Remove a container that `launch` started, and forget it. No error if it is gone. Raises ClusterError."""
+        node = self.node(name)
+        with contextlib.suppress(docker.errors.NotFound):
+            self.clients.api.remove_container(node.container, force=True, v=True)
+        with self._lock:
+            self._nodes.pop(name, None)
 
     def save_logs(self, folder: Path) -> Sequence[Path]:
         """Write every container's whole log to FOLDER/NODE.log; returns the files. Absent containers have none."""

@@ -45,7 +45,7 @@ def mm2(
         pair.mirror, pair.test_topics = None, ()
         mirror.close()
         for node in mirror.nodes():
-            pair.clients.api.remove_container(node.container, force=True, v=True)  # type: ignore[attr-defined]
+            pair.discard(node.name)
         forget(pair, topics)
 
 

@@ -151,6 +151,8 @@ def test_fetch_from_a_broker_at_work(pair: RunningTopology, topic: str, tmp_path
     cluster = pair.clusters["B"]
     cluster.create_topic(topic, partitions=2, replication=3)
     produce(cluster.bootstrap, topic, [b"first" * 100] * 50, partition=1)
+    empty = f"{cluster.data_dir}/{topic}-0/00000000000000000000.log"  # a follower makes its folder a little later
+    wait_until(lambda: cluster.brokers[1].exec(["test", "-f", empty]).exit_code == 0, timeout_s=20, what=empty)
     with ThreadPoolExecutor() as pool:
         writing = pool.submit(produce, cluster.bootstrap, topic, [b"more" * 1000] * 2000, partition=1)
         folder = cluster.brokers[1].fetch(cluster.data_dir, tmp_path, only=("*.log", "meta.properties"))
