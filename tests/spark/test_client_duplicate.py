@@ -13,8 +13,8 @@ def test_a_value_polled_at_two_offsets(find: Find) -> None:
     h.send("p", "A", "t", 0, "v0", offset=0)
     h.poll("c", "A", "t", 0, (0, "v0"), (1, "v0"))
     rows = find(CHECKER, h)
-    assert [(r["value"], r["offset"]) for r in rows] == [("v0", 0)]
-    assert rows[0]["explain"] == "v0 of t-0 on A is there 2 times, from offset 0 to offset 1"
+    assert [(r["value"], r["offset"]) for r in rows] == [("v0", 1)], "the second copy's offset"
+    assert rows[0]["explain"] == "v0 is 2 times in t-0 on A: at offsets 0, 1"
 
 
 def test_a_value_polled_twice_at_its_one_offset_is_clean(find: Find) -> None:

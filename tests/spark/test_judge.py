@@ -97,4 +97,5 @@ def test_a_thin_interrupted_run_is_unknown_and_says_why(spark: SparkSession, tmp
     assert judgement.verdict == "unknown"
     assert {f.kind.name: f.count for f in judgement.findings} == {"thin": 2}
     assert "Ctrl-C" in judgement.why
-    assert "the floor is 5" in judgement.why
+    told = [w["explain"] for f in judgement.findings for w in f.witnesses]
+    assert told == ["only 0 faults were seen to bite, the floor is 1", "only 1 sends succeeded, the floor is 5"]
