@@ -80,7 +80,7 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
         drawn = tuple(from_json(schedule))
     return Plan(
         spec=spec,
-        contract=spec.contract or _default_contract(mirror, drawn),
+        contract=_with_producers(spec.contract or _default_contract(mirror, drawn), spec),
         mirror=mirror,
         settings=settings,
         workload=workload,
@@ -94,6 +94,13 @@ def _default_contract(mirror: MirrorSpec, schedule: Sequence[FaultSpec]) -> str:
     """The mirror's first; where faults make a cluster lose what it acknowledged, with the modifier that says so."""
     losing = {fault.cluster for fault in schedule if NEMESES[fault.nemesis].loses_acknowledged}
     return mirror.contracts[0] + "".join(f"+unclean-{cluster.lower()}" for cluster in sorted(losing))
+
+
+def _with_producers(contract: str, spec: TestSpec) -> str:
+    """The contract, with what the chosen producers do not promise to begin with."""
+    weak = {"plain-producers": spec.producer == "plain", "acks-1": spec.acks == "1"}
+    chosen = contract.split("+")
+    return "+".join([*chosen, *(modifier for modifier, is_so in weak.items() if is_so and modifier not in chosen)])
 
 
 def _workload_options(spec: TestSpec) -> WorkloadOptions:
