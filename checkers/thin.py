@@ -38,7 +38,9 @@ def _figures(t: Tables) -> dict[str, DataFrame]:
     polled = t.table("op_records").where("action = 'poll'").select("op_index")
     polls = ok.where("f in ('poll', 'txn')").select(F.col("index").alias("op_index"), "cluster")
     with_records = polled.distinct().join(polls, "op_index").agg(F.count("*").alias("n"))
-    there = polled.join(polls.where("cluster != 'A'"), "op_index").agg(F.count("*").alias("n"))
+    # Final reads count here: a mirror that was down during most of the load carried its records afterwards.
+    everywhere = t.table("ops").where("type = 'ok' and f in ('poll', 'txn') and cluster != 'A'")
+    there = polled.join(everywhere.select(F.col("index").alias("op_index")), "op_index").agg(F.count("*").alias("n"))
     bit = t.table("faults").where("action = 'bit' and coalesce(ok, true)").agg(F.countDistinct("fault_id").alias("n"))
     return {"ok_sends": sends, "ok_polls": with_records, "polled_records_on_destination": there, "faults_bit": bit}
 
