@@ -3,9 +3,10 @@
 Anomalies go to `results/anomalies` (Parquet, the whole set) and are counted and quoted from there; nothing else is
 collected. The worst wins: invalid > unknown > valid, and unknown always says why.
 
-An imported history (JSON lines, EDN) tells what happened in events; a table it has no events for means that nothing
-of that sort happened, so kinds that need it are listed as not looked at. A run of ours, or a folder that somebody
-wrote in our format, must have the tables of its kind; a missing one makes the kinds that need it unknown.
+An imported history (JSON lines, EDN) and a generated one tell what happened in events; a table it has no events for
+means that nothing of that sort happened, so kinds that need it are listed as not looked at. A run of ours, or a folder
+that somebody wrote in our format, must have the tables of its kind; a missing one makes the kinds that need it
+unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from harness.history.runfile import read_meta
 from harness.history.store import StoredRun
 
 WITNESSES = 8
-IMPORTED = ("jsonl", "edn")
+EVENTS_ALONE = ("jsonl", "edn", "bench")
+"""Sources of histories that tell in events what happened: what they do not tell of did not happen."""
 VALID, UNKNOWN, INVALID = "valid", "unknown", "invalid"
 _ALWAYS = ("ops", "op_records")
 _OF_A_RUN = (*_ALWAYS, "log_ends", "batches", "records", "final_reads")
@@ -133,7 +135,7 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
 def expected_tables(run: StoredRun) -> tuple[str, ...]:
     """The tables that a run of this sort must have; without one, what needs it is unknown."""
     meta = run.meta
-    if meta.source in IMPORTED:
+    if meta.source in EVENTS_ALONE:
         return _ALWAYS
     expected = list(_OF_A_RUN)
     if meta.test.mirror or meta.topic_map:

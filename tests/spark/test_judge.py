@@ -11,6 +11,7 @@ import pytest
 from literal import History
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.generate_history import Shape, generate
 from checkers import catalogue
 from checkers.judge import judge
 from checkers.tables import Tables
@@ -99,3 +100,12 @@ def test_a_thin_interrupted_run_is_unknown_and_says_why(spark: SparkSession, tmp
     assert "Ctrl-C" in judgement.why
     told = [w["explain"] for f in judgement.findings for w in f.witnesses]
     assert told == ["only 0 faults were seen to bite, the floor is 1", "only 1 sends succeeded, the floor is 5"]
+
+
+def test_a_generated_history_is_valid_and_its_client_kinds_are_all_looked_at(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    generate(tmp_path / "run", Shape(lines=400))
+    judgement = judge(tmp_path / "run", "kafka-clean", spark)
+    assert (judgement.verdict, judgement.findings) == ("valid", ()), judgement.why
+    assert {"lost_write", "duplicate", "phantom", "reordered", "poll_skip"} <= set(judgement.looked_at)
