@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.testspec import TestSpec, closest, parse_spec
+from harness.hints import closest
+from harness.testspec import TestSpec, parse_spec
 
 TOP_KEYS = ("name", "defaults", "test")
 

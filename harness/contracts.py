@@ -5,7 +5,6 @@ A contract's name is BASE, BASE/REVISION, or either followed by `+MODIFIER`s: `m
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 from harness.errors import UsageError
+from harness.hints import closest
 
 DEFAULT = "kafka-clean"
 
@@ -66,12 +66,12 @@ def load(name: str) -> Contract:
     document = _document()
     contracts = document["contract"]
     if base not in contracts:
-        raise UsageError(f"no contract is called {base!r}; {_nearest(base, contracts)}")
+        raise UsageError(f"no contract is called {base!r}; {closest(base, contracts)}")
     chosen = [*contracts[base].get("modifiers", ()), *modifiers]
     for modifier in chosen:
         if modifier not in document["modifier"]:
             raise UsageError(
-                f"contract {name!r}: no modifier is called {modifier!r}; {_nearest(modifier, document['modifier'])}"
+                f"contract {name!r}: no modifier is called {modifier!r}; {closest(modifier, document['modifier'])}"
             )
     clauses: dict[str, tuple[Clause, ...]] = {}
     for section in [*_lineage(base), *(part for m in chosen for part in _parts(m))]:
@@ -128,11 +128,6 @@ def _clause(level: Level, value: str | Mapping[str, Any]) -> Clause:
     if isinstance(value, str):
         return Clause(level, value)
     return Clause(level, value["why"], tuple(value["on"]))
-
-
-def _nearest(word: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(word, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import UsageError
+from harness.hints import closest
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -80,15 +80,6 @@ class TestSpec(BaseModel):
             raise UsageError(f"a {self.producer} producer needs acks=all; use --acks all or --producer plain")
         if self.controllers and self.controllers % 2 == 0:
             raise UsageError(f"controllers {self.controllers} is even; a quorum wants 1, 3 or 5 (0: combined mode)")
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt word: the nearest known ones, or all of them."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    if near:
-        return "did you mean " + " or ".join(near) + "?"
-    return "known: " + ", ".join(names)
 
 
 def check_name(kind: str, name: str, registry: Iterable[str]) -> None:

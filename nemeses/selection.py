@@ -7,11 +7,11 @@ A link is named by the cluster at its far end. What is not fixed is drawn from t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.errors import UsageError
-from harness.testspec import closest
+from harness.hints import closest
 from nemeses import REGISTRY
 from nemeses.base import Nemesis, Shape, Target
 
@@ -39,7 +39,7 @@ class Selection:
         clusters = sorted({target.cluster for target in possible})
         if self.cluster is not None and self.cluster not in clusters:
             raise UsageError(
-                f"nemesis {self.text!r}: no cluster {self.cluster!r} to act on; {_nearest(self.cluster, clusters)}"
+                f"nemesis {self.text!r}: no cluster {self.cluster!r} to act on; {closest(self.cluster, clusters)}"
             )
         wanted = (self.role,) if self.role is not None else self.nemesis.default_roles
         left = [t for t in possible if self.cluster in (None, t.cluster) and t.role in wanted]
@@ -57,26 +57,21 @@ def parse(text: str) -> Selection:
         )
     name = match["name"].strip()
     if name not in REGISTRY:
-        raise UsageError(f"no nemesis is called {name!r}; {_nearest(name, REGISTRY)}")
+        raise UsageError(f"no nemesis is called {name!r}; {closest(name, REGISTRY)}")
     nemesis = REGISTRY[name]
     role = match["role"] or None
     if role is not None and role not in nemesis.roles:
-        raise UsageError(f"nemesis {text!r}: no role {role!r}; {_nearest(role, nemesis.roles)}")
+        raise UsageError(f"nemesis {text!r}: no role {role!r}; {closest(role, nemesis.roles)}")
     fixed: dict[str, str] = {}
     for part in filter(None, (match["fixed"] or "").split("+")):
         key, equals, value = part.partition("=")
         if key not in nemesis.choices or not equals:
-            raise UsageError(f"nemesis {text!r}: no parameter {key!r} to fix; {_nearest(key, nemesis.choices)}")
+            raise UsageError(f"nemesis {text!r}: no parameter {key!r} to fix; {closest(key, nemesis.choices)}")
         if value not in nemesis.choices[key]:
-            raise UsageError(f"nemesis {text!r}: {key} cannot be {value!r}; {_nearest(value, nemesis.choices[key])}")
+            raise UsageError(f"nemesis {text!r}: {key} cannot be {value!r}; {closest(value, nemesis.choices[key])}")
         fixed[key] = value
     if nemesis.name == "link-partition" and fixed.get("direction", "both") != "both":
         mode = fixed.setdefault("mode", "black_hole")
         if mode != "black_hole":
             raise UsageError(f"nemesis {text!r}: only mode=black_hole cuts one direction alone")
     return Selection(text=text.strip(), nemesis=nemesis, cluster=match["cluster"] or None, role=role, fixed=fixed)
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    return closest(word, names) if names else "it has none"
