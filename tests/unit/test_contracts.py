@@ -58,7 +58,7 @@ def test_a_kind_nobody_names_is_never_allowed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("mm2-exactly-onse", "mm2-exactly-once"), ("kafka-clean+uncleann", "unclean"), ("zzz", "known: kafka-clean")],
+    [("mm2-exactly-onse", "mm2-exactly-once"), ("kafka-clean+uncleann", "unclean"), ("zzz", "known: cluster-mirror/")],
 )
 def test_a_wrong_name_gets_the_right_ones(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
