@@ -6,22 +6,13 @@ container). A failed call closes the connection; the next one opens it again. On
 
 from __future__ import annotations
 
-import io
 import socket
-import struct
 import time
-from typing import Any, Final
+from typing import Any
 
-from kio.index import load_response_schema
-from kio.serial import entity_reader, entity_writer
+from harness.wire.frames import WireError, decode, encode_request, frame_length, response_body_offset, response_type
 
-from harness.errors import ShatterError
-
-_MAX_RESPONSE: Final = 256 * 1024 * 1024  # a length beyond this is not Kafka answering
-
-
-class WireError(ShatterError):
-    """A broker did not answer a request of the Kafka protocol."""
+__all__ = ["WireClient", "WireError"]
 
 
 class WireClient:
@@ -42,19 +33,20 @@ class WireClient:
         """
         deadline = time.monotonic() + self._timeout_s
         name = type(request).__name__
+        key, version = request.__api_key__, request.__version__
         try:
             if self._socket is None:
                 self._socket = socket.create_connection((self.host, self.port), timeout=self._timeout_s)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._correlation = (self._correlation + 1) & 0x7FFFFFFF
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            self._socket.sendall(self._frame(request))
+            sent = encode_request(request, correlation_id=self._correlation, client_id=self._client_id)
+            self._socket.sendall(sent)
             payload = self._receive(self._socket, deadline)
-            response = load_response_schema(request.__api_key__, request.__version__)
-            header, used = entity_reader(response.__header_schema__)(payload, 0)
-            if header.correlation_id != self._correlation:
+            correlation, used = response_body_offset(payload, key, version)
+            if correlation != self._correlation:
                 raise WireError(f"{self.host}:{self.port} answered another request than {name}")
-            body, _ = entity_reader(response)(payload, used)
+            body, _ = decode(response_type(key, version), payload, used)
         except WireError:
             self.close()
             raise
@@ -77,24 +69,8 @@ class WireClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _frame(self, request: Any) -> bytes:
-        header_type = request.__header_schema__
-        header = header_type(
-            request_api_key=request.__api_key__,
-            request_api_version=request.__version__,
-            correlation_id=self._correlation,
-            client_id=self._client_id,
-        )
-        out = io.BytesIO()
-        entity_writer(header_type)(out, header)
-        entity_writer(type(request))(out, request)
-        body = out.getvalue()
-        return struct.pack(">i", len(body)) + body
-
     def _receive(self, connection: socket.socket, deadline: float) -> bytes:
-        (size,) = struct.unpack(">i", self._exactly(connection, 4, deadline))
-        if not 0 <= size <= _MAX_RESPONSE:
-            raise WireError(f"{self.host}:{self.port} answered with a length of {size}: not a Kafka broker")
+        size = frame_length(self._exactly(connection, 4, deadline), f"{self.host}:{self.port}")
         return self._exactly(connection, size, deadline)
 
     def _exactly(self, connection: socket.socket, size: int, deadline: float) -> bytes:

@@ -1,0 +1,196 @@
+"""Asyncio connections to Kafka brokers: pipelined, each call bounded, versions checked against the broker's own.
+
+`Connection.call` takes a request of kio.schema at any version that the broker has (4.x brokers all have the versions
+that this package pins), `Connection.version` tells the highest that both sides have, and `Connection.exchange` sends a
+body that somebody else encoded. A call that gets no answer in time closes the connection, since Kafka answers in
+order: whatever waits behind it would wait as well. The next call opens a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kio.schema.api_versions.v3 import request as api_versions
+
+from harness.wire import frames
+from harness.wire.frames import API_VERSIONS, WireError
+
+__all__ = ["Address", "Connection", "Pool", "WireError", "parse_addresses"]
+
+_READ_LIMIT: Final = 4 * 1024 * 1024  # what asyncio buffers of a connection before it stops reading
+
+
+@dataclass(frozen=True, order=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """Addresses out of `host:port,host:port`. Raises WireError naming the part that is not one."""
+    found = []
+    for part in (piece.strip() for piece in text.split(",")):
+        host, _, port = part.rpartition(":")
+        if not host or not port.isdigit():
+            raise WireError(f"address {part!r} is not HOST:PORT")
+        found.append(Address(host, int(port)))
+    return tuple(found)
+
+
+class Connection:
+    """One connection, opened when it is first needed. One event loop."""
+
+    def __init__(self, address: Address, *, timeout_s: float = 5.0, client_id: str = "shatterproof") -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._client_id = client_id
+        self._correlation = 0
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._opening = asyncio.Lock()
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._receiver: asyncio.Task[None] | None = None
+        self._versions: dict[int, tuple[int, int]] | None = None
+
+    async def call(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        """Send a request of kio.schema and return the decoded response.
+
+        Raises: WireError when the broker does not have this version, or no whole answer came in time.
+        """
+        key, version = int(request.__api_key__), int(request.__version__)
+        body = frames.encode(request)
+        payload, offset = await self.exchange(key, version, body, timeout_s=timeout_s)
+        try:
+            return frames.decode(frames.response_type(key, version), payload, offset)[0]
+        except Exception as error:  # kio raises many kinds for bytes that are not what they should be
+            self._drop(WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}"))
+            raise WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}") from error
+
+    async def exchange(
+        self, api_key: int, version: int, body: bytes, *, timeout_s: float | None = None
+    ) -> tuple[bytes, int]:
+        """Send an encoded body; returns (whole response, offset of its body). Raises WireError."""
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                if api_key != API_VERSIONS:
+                    await self._check(api_key, version)
+                payload = await self._roundtrip(api_key, version, body)
+        except WireError:
+            raise
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            why = f"nothing within {limit:g} s" if isinstance(error, TimeoutError) else str(error)
+            sentence = WireError(f"{self.address} did not answer {_name(api_key)}: {why or type(error).__name__}")
+            self._drop(sentence)
+            raise sentence from error
+        _, offset = frames.response_body_offset(payload, api_key, version)
+        return payload, offset
+
+    async def versions(self) -> dict[int, tuple[int, int]]:
+        """API key → (lowest, highest) version that the broker has; asked once per connection."""
+        if self._versions is None:
+            request = api_versions.ApiVersionsRequest(client_software_name="shatterproof", client_software_version="1")
+            answer = await self.call(request)
+            self._versions = {int(k.api_key): (int(k.min_version), int(k.max_version)) for k in answer.api_keys}
+        return self._versions
+
+    async def version(self, api_key: int) -> int:
+        """The highest version of an API that both sides have. Raises WireError when there is none."""
+        theirs, ours = (await self.versions()).get(api_key), frames.known_versions(api_key)
+        if theirs is None or ours is None or min(theirs[1], ours[1]) < max(theirs[0], ours[0]):
+            raise WireError(f"{self.address} has no version of {_name(api_key)} in common with us ({theirs}, {ours})")
+        return min(theirs[1], ours[1])
+
+    def close(self) -> None:
+        """Drop the connection; calls that wait fail. A later call opens another."""
+        self._drop(WireError(f"the connection to {self.address} was closed"))
+
+    async def _check(self, api_key: int, version: int) -> None:
+        theirs = (await self.versions()).get(api_key)
+        if theirs is None or not theirs[0] <= version <= theirs[1]:
+            has = "it does not have this API" if theirs is None else f"it has {theirs[0]} to {theirs[1]}"
+            raise WireError(f"{self.address} cannot be asked {_name(api_key)} version {version}: {has}")
+
+    async def _roundtrip(self, api_key: int, version: int, body: bytes) -> bytes:
+        writer = await self._open()
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        correlation = self._correlation
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation] = answer
+        try:
+            writer.write(
+                frames.raw_request(api_key, version, body, correlation_id=correlation, client_id=self._client_id)
+            )
+            await writer.drain()
+            return await answer
+        finally:
+            self._waiting.pop(correlation, None)
+
+    async def _open(self) -> asyncio.StreamWriter:
+        async with self._opening:
+            if self._streams is None:
+                reader, writer = await asyncio.open_connection(self.address.host, self.address.port, limit=_READ_LIMIT)
+                self._streams = (reader, writer)
+                self._receiver = asyncio.create_task(self._receive(reader, writer))
+            return self._streams[1]
+
+    async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Hand each response to whoever waits for it, until the connection ends."""
+        peer = str(self.address)
+        try:
+            while True:
+                size = frames.frame_length(await reader.readexactly(4), peer)
+                payload = await reader.readexactly(size)
+                waiter = self._waiting.get(int.from_bytes(payload[:4], "big"))
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(payload)
+        except (OSError, asyncio.IncompleteReadError, WireError) as error:
+            if self._streams is not None and self._streams[1] is writer:
+                why = "it closed the connection" if isinstance(error, asyncio.IncompleteReadError) else str(error)
+                self._drop(WireError(f"{peer} did not answer: {why}"))
+
+    def _drop(self, why: WireError) -> None:
+        streams, self._streams = self._streams, None
+        self._versions = None
+        if self._receiver is not None and self._receiver is not asyncio.current_task():
+            self._receiver.cancel()
+        self._receiver = None
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(why)
+        if streams is not None:
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
+                streams[1].transport.abort()
+
+
+class Pool:
+    """One connection per address and purpose, so that a long poll never holds up a short question."""
+
+    def __init__(self, *, timeout_s: float = 5.0, client_id: str = "shatterproof") -> None:
+        self._timeout_s = timeout_s
+        self._client_id = client_id
+        self._connections: dict[tuple[Address, str], Connection] = {}
+
+    def get(self, address: Address, purpose: str = "") -> Connection:
+        """The connection to an address that is kept for a purpose; made when it is first asked for."""
+        key = (address, purpose)
+        if key not in self._connections:
+            self._connections[key] = Connection(address, timeout_s=self._timeout_s, client_id=self._client_id)
+        return self._connections[key]
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+
+def _name(api_key: int) -> str:
+    return frames.api_key_map.get(api_key, f"API {api_key}")

@@ -1,0 +1,249 @@
+"""Record batches (format version 2) as bytes: read their headers, change what a leader may change, build small ones.
+
+Layout of a batch's first 61 bytes, big-endian: base offset 8, length 4 (of what follows), partition leader epoch 4,
+magic 1, CRC32C 4 (of everything from the attributes on), attributes 2, last offset delta 4, base timestamp 8,
+max timestamp 8, producer id 8, producer epoch 2, base sequence 4, record count 4. The base offset and the leader epoch
+stand before the CRC, so they may be rewritten without computing it again.
+
+Records that a broker sends may end in the middle of a batch; the cut-off rest is never looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+HEADER_BYTES: Final = 61
+MAGIC: Final = 2
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+ABORT_TYPE: Final = 0
+COMMIT_TYPE: Final = 1
+MIRROR_PID_RESET_TYPE: Final = 7
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+
+_HEADER: Final = struct.Struct(">qiiBIhiqqqhii")
+_PREFIX: Final = struct.Struct(">qi")
+_LENGTH_AT, _EPOCH_AT, _CRC_AT, _ATTRIBUTES_AT, _PRODUCER_AT = 8, 12, 17, 21, 43
+_BEFORE_LENGTH: Final = 12  # bytes that a batch's own length does not count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchHeader:
+    """One batch. start, end: where it stands in the bytes it was read from."""
+
+    start: int
+    end: int
+    base_offset: int
+    leader_epoch: int
+    attributes: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    max_timestamp: int
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the batch."""
+        return self.last_offset + 1
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it belongs to a transaction (data or marker)."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """Whether its records are control records."""
+        return bool(self.attributes & CONTROL)
+
+
+def headers(records: bytes | bytearray | memoryview) -> Iterator[BatchHeader]:
+    """Headers of the whole batches. Raises ValueError for another format than version 2."""
+    position, limit = 0, len(records)
+    while position + HEADER_BYTES <= limit:
+        (base, length, epoch, magic, _, attributes, delta, _, max_time, pid, pid_epoch, sequence, count) = (
+            _HEADER.unpack_from(records, position)
+        )
+        end = position + _BEFORE_LENGTH + length
+        if end > limit:
+            return
+        if magic != MAGIC:
+            raise ValueError(f"the batch at offset {base} has format {magic}; only {MAGIC} can be mirrored")
+        yield BatchHeader(
+            start=position,
+            end=end,
+            base_offset=base,
+            leader_epoch=epoch,
+            attributes=attributes,
+            last_offset=base + delta,
+            producer_id=pid,
+            producer_epoch=pid_epoch,
+            base_sequence=sequence,
+            count=count,
+            max_timestamp=max_time,
+        )
+        position = end
+
+
+def whole_length(records: bytes | bytearray | memoryview) -> int:
+    """How many of the bytes are whole batches."""
+    position, limit = 0, len(records)
+    while position + HEADER_BYTES <= limit:
+        end = position + _BEFORE_LENGTH + int(_PREFIX.unpack_from(records, position)[1])
+        if end > limit:
+            break
+        position = end
+    return position
+
+
+def set_leader_epoch(records: bytearray, batch: BatchHeader, epoch: int) -> None:
+    """Write the partition leader epoch of one batch in place."""
+    struct.pack_into(">i", records, batch.start + _EPOCH_AT, epoch)
+
+
+def set_base_offset(records: bytearray, batch: BatchHeader, offset: int) -> None:
+    """Write the base offset of one batch in place: all its records move."""
+    struct.pack_into(">q", records, batch.start, offset)
+
+
+def set_producer_id(records: bytearray, batch: BatchHeader, producer_id: int) -> None:
+    """Write the producer id of one batch in place, and the CRC that it changes."""
+    struct.pack_into(">q", records, batch.start + _PRODUCER_AT, producer_id)
+    checksum = crc32c(memoryview(records)[batch.start + _ATTRIBUTES_AT : batch.end])
+    struct.pack_into(">I", records, batch.start + _CRC_AT, checksum)
+
+
+def control_type(records: bytes | bytearray | memoryview, batch: BatchHeader) -> int | None:
+    """Type of a control batch's record (ABORT_TYPE, COMMIT_TYPE, …); None when it has no record left."""
+    if not batch.control or batch.count <= 0:
+        return None
+    position = batch.start + HEADER_BYTES
+    _, position = _varint(records, position)  # length of the record
+    position += 1  # attributes
+    _, position = _varint(records, position)  # timestamp delta
+    _, position = _varint(records, position)  # offset delta
+    size, position = _varint(records, position)
+    if size < 4:
+        return None
+    found: int = struct.unpack_from(">hh", records, position)[1]
+    return found
+
+
+def transaction_marker(
+    *,
+    commit: bool,
+    base_offset: int,
+    leader_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+) -> bytes:
+    """A control batch that ends one producer's transaction, as a transaction coordinator has it written."""
+    key = struct.pack(">hh", 0, COMMIT_TYPE if commit else ABORT_TYPE)
+    value = struct.pack(">hi", 0, coordinator_epoch)
+    return build(
+        ((key, value),),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=TRANSACTIONAL | CONTROL,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timestamp_ms=timestamp_ms,
+    )
+
+
+def pid_reset_marker(*, base_offset: int, leader_epoch: int, source_cluster_id: str, timestamp_ms: int) -> bytes:
+    """A MIRROR_PID_RESET control batch (type 7) with the value {Version, SourceClusterId}."""
+    name = source_cluster_id.encode()
+    value = struct.pack(">h", 0) + _unsigned(len(name) + 1) + name + _unsigned(0)
+    return build(
+        ((struct.pack(">hh", 0, MIRROR_PID_RESET_TYPE), value),),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=CONTROL,
+        timestamp_ms=timestamp_ms,
+    )
+
+
+def build(
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    attributes: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytes:
+    """One uncompressed batch of (key, value) records, all with one timestamp."""
+    if not records:
+        raise ValueError("a batch needs at least one record")
+    body = b"".join(_record(delta, key, value) for delta, (key, value) in enumerate(records))
+    checked = (
+        struct.pack(
+            ">hiqqqhii",
+            attributes,
+            len(records) - 1,
+            timestamp_ms,
+            timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        )
+        + body
+    )
+    rest = struct.pack(">iBI", leader_epoch, MAGIC, crc32c(checked)) + checked
+    return _PREFIX.pack(base_offset, len(rest)) + rest
+
+
+def joined(batches: Iterable[bytes]) -> bytes:
+    """Batches one behind the other."""
+    return b"".join(batches)
+
+
+def _record(delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    inner = b"\x00" + _signed(0) + _signed(delta) + _field(key) + _field(value) + _signed(0)
+    return _signed(len(inner)) + inner
+
+
+def _field(value: bytes | None) -> bytes:
+    return _signed(-1) if value is None else _signed(len(value)) + value
+
+
+def _signed(value: int) -> bytes:
+    return _unsigned((value << 1) ^ (value >> 63))
+
+
+def _unsigned(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7

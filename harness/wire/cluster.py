@@ -1,0 +1,238 @@
+"""A Kafka cluster seen by an asyncio client: who leads what, who coordinates whom, which controller is active.
+
+Every question is bounded by the connections' time-out and goes to the next broker when one does not answer. The
+cluster keeps the brokers' addresses and the last metadata; who asks decides when it is too old (`metadata`).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4 import request as find_coordinator
+from kio.schema.metadata.v12 import request as metadata_v12
+from kio.schema.types import TopicName
+from kio.static.primitive import i8
+
+from harness.wire.aio import Address, Connection, Pool, WireError, parse_addresses
+
+__all__ = ["Cluster", "Metadata", "PartitionMeta", "TopicMeta"]
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+_NO_ANSWER_YET: Final = frozenset(
+    {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionMeta:
+    """One partition in one broker's metadata. leader: -1 when there is none."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicMeta:
+    """One topic: its ID and its partitions by index."""
+
+    name: str
+    topic_id: uuid.UUID
+    internal: bool
+    partitions: Mapping[int, PartitionMeta]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """One broker's answer. at: monotonic seconds when it came."""
+
+    cluster_id: str
+    brokers: Mapping[int, Address]
+    topics: Mapping[str, TopicMeta]
+    at: float = field(default_factory=time.monotonic)
+
+    def partition(self, topic: str, partition: int) -> PartitionMeta | None:
+        """One partition, None when it does not exist."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+
+class Cluster:
+    """Asks brokers and controllers of one cluster. One event loop.
+
+    bootstrap, controllers: `host:port,host:port`. controllers may be empty when none is ever asked.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        controllers: str = "",
+        timeout_s: float = 5.0,
+        client_id: str = "shatterproof",
+        clock: Any = time.monotonic,
+    ) -> None:
+        self.pool = Pool(timeout_s=timeout_s, client_id=client_id)
+        self.timeout_s = timeout_s
+        self._seeds = list(parse_addresses(bootstrap))
+        self._controllers = list(parse_addresses(controllers)) if controllers else []
+        self._brokers: dict[int, Address] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._clock = clock
+
+    # --- what the cluster says of itself -----------------------------------------------------------------------
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
+        """Ask now. topics: None for all of them. Topics that do not exist are left out. Raises WireError."""
+        wanted = (
+            None
+            if topics is None
+            else tuple(
+                metadata_v12.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in sorted(set(topics))
+            )
+        )
+        request = metadata_v12.MetadataRequest(
+            topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        answer = await self.call_any(request)
+        self._brokers = {int(b.node_id): Address(str(b.host), int(b.port)) for b in answer.brokers}
+        return Metadata(
+            cluster_id=str(answer.cluster_id or ""),
+            brokers=dict(self._brokers),
+            topics={
+                str(topic.name): _topic(topic)
+                for topic in answer.topics
+                if topic.error_code is ErrorCode.none and topic.name is not None
+            },
+            at=self._clock(),
+        )
+
+    async def brokers(self) -> Mapping[int, Address]:
+        """Broker id → address, asked when not known yet. Raises WireError."""
+        if not self._brokers:
+            await self.metadata(())
+        return self._brokers
+
+    async def coordinator_of(self, key: str, kind: int = GROUP) -> int:
+        """The broker that coordinates a group, a transactional id or a share group. Raises WireError."""
+        known = self._coordinators.get((kind, key))
+        if known is not None:
+            return known
+        request = find_coordinator.FindCoordinatorRequest(key_type=i8(kind), coordinator_keys=(key,))
+        found = (await self.call_any(request)).coordinators[0]
+        if found.error_code is not ErrorCode.none:
+            raise WireError(f"no coordinator for {key!r}: {found.error_code.name} {found.error_message or ''}".strip())
+        broker = int(found.node_id)
+        self._brokers[broker] = Address(str(found.host), int(found.port))
+        self._coordinators[kind, key] = broker
+        return broker
+
+    def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
+        """Ask again next time: the coordinator said that it is none."""
+        self._coordinators.pop((kind, key), None)
+
+    # --- asking ------------------------------------------------------------------------------------------------
+
+    def connection(self, address: Address, purpose: str = "") -> Connection:
+        """The connection to an address kept for a purpose."""
+        return self.pool.get(address, purpose)
+
+    async def broker(self, broker_id: int, purpose: str = "") -> Connection:
+        """The connection to a broker. Raises WireError when no metadata has it."""
+        if broker_id not in self._brokers:
+            await self.metadata(())
+        address = self._brokers.get(broker_id)
+        if address is None:
+            raise WireError(f"broker {broker_id} is in no metadata of this cluster")
+        return self.pool.get(address, purpose)
+
+    async def call_broker(self, broker_id: int, request: Any, *, timeout_s: float | None = None) -> Any:
+        """Ask one broker. Raises WireError."""
+        return await (await self.broker(broker_id)).call(request, timeout_s=timeout_s)
+
+    async def call_any(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        """Ask one broker after the other until one answers. Raises WireError naming each failure."""
+        failures = []
+        for address in self._candidates():
+            try:
+                answer = await self.pool.get(address).call(request, timeout_s=timeout_s)
+            except WireError as error:
+                failures.append(str(error))
+                continue
+            self._seeds.sort(key=lambda seed: seed != address)  # begin with the one that answered next time
+            return answer
+        raise WireError("no broker answered: " + "; ".join(failures))
+
+    async def call_coordinator(self, key: str, request: Any, *, kind: int = GROUP) -> Any:
+        """Ask the coordinator of a key. Who sees NOT_COORDINATOR calls `forget_coordinator` and asks again."""
+        try:
+            return await self.call_broker(await self.coordinator_of(key, kind), request)
+        except WireError:
+            self.forget_coordinator(key, kind)
+            raise
+
+    async def call_controller(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        """Ask the active controller: the one that does not say NOT_CONTROLLER. Raises WireError."""
+        if not self._controllers:
+            raise WireError("no controller addresses are configured for this cluster")
+        failures = []
+        for address in list(self._controllers):
+            try:
+                answer = await self.pool.get(address).call(request, timeout_s=timeout_s)
+            except WireError as error:
+                failures.append(str(error))
+                continue
+            if getattr(answer, "error_code", ErrorCode.none) is ErrorCode.not_controller:
+                failures.append(f"{address} is not the active controller")
+                continue
+            self._controllers.sort(key=lambda one: one != address)
+            return answer
+        raise WireError("no active controller: " + "; ".join(failures))
+
+    @property
+    def controllers(self) -> Sequence[Address]:
+        """Controllers' addresses, the last active one first."""
+        return tuple(self._controllers)
+
+    def close(self) -> None:
+        """Drop all connections."""
+        self.pool.close()
+
+    def _candidates(self) -> Iterable[Address]:
+        return list(dict.fromkeys([*self._seeds[:1], *self._brokers.values(), *self._seeds]))
+
+
+def retriable_coordinator(error: ErrorCode) -> bool:
+    """Whether a group's request is to be asked again, after `forget_coordinator`."""
+    return error in _NO_ANSWER_YET
+
+
+def _topic(topic: Any) -> TopicMeta:
+    name = str(topic.name)
+    return TopicMeta(
+        name=name,
+        topic_id=topic.topic_id or uuid.UUID(int=0),
+        internal=bool(topic.is_internal),
+        partitions={
+            int(part.partition_index): PartitionMeta(
+                topic=name,
+                partition=int(part.partition_index),
+                leader=int(part.leader_id),
+                leader_epoch=int(part.leader_epoch),
+                replicas=tuple(int(n) for n in part.replica_nodes),
+                isr=tuple(int(n) for n in part.isr_nodes),
+                offline=tuple(int(n) for n in part.offline_replicas),
+            )
+            for part in topic.partitions
+        },
+    )
