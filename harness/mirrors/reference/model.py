@@ -1,0 +1,95 @@
+"""Values that all parts of the mirror share, and their JSON. Frozen."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from harness.mirrors.reference.states import PartitionState
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorConfig:
+    """One mirror: where from, and what. Patterns are regular expressions for whole names.
+
+    source: bootstrap servers. peer: address of the admin API of the mirror in the other direction, for a failback.
+    """
+
+    name: str
+    source: str
+    topics: str = ".*"
+    exclude_topics: str = "$^"
+    groups: str = ".*"
+    exclude_groups: str = "$^"
+    acls: str = ".*"
+    exclude_configs: tuple[str, ...] = ()
+    peer: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` reads them."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> MirrorConfig:
+        """Raises TypeError for unknown names."""
+        fixed = dict(values)
+        for name in ("exclude_configs", "peer"):
+            if name in fixed:
+                fixed[name] = tuple(fixed[name])
+        return cls(**fixed)
+
+
+@dataclass(frozen=True, order=True)
+class PartitionKey:
+    """One mirrored partition: topics keep their names."""
+
+    mirror: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionRecord:
+    """What survives a crash of one partition.
+
+    step: the last finished step of a life cycle's sequence. source_epochs: (source epoch, source offset at which it
+    began). last_mirrored: destination offset behind the last record that came from the source, set at a stop.
+    real_replicas: B's own brokers that hold it, in the order of preference.
+    """
+
+    key: PartitionKey
+    state: PartitionState
+    topic_id: uuid.UUID
+    source_topic_id: uuid.UUID
+    step: str = ""
+    error: str = ""
+    source_epochs: tuple[tuple[int, int], ...] = ()
+    last_mirrored: int = -1
+    last_mirrored_epoch: int = -1
+    cut: int | None = None
+    real_replicas: tuple[int, ...] = ()
+    owner: int = -1
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """As stored in the state topic."""
+        values = asdict(self)
+        values["topic_id"], values["source_topic_id"] = str(self.topic_id), str(self.source_topic_id)
+        return json.dumps(values, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PartitionRecord:
+        """Raises ValueError, KeyError or TypeError for something else."""
+        values = json.loads(data)
+        values["key"] = PartitionKey(**values["key"])
+        values["state"] = PartitionState(values["state"])
+        values["topic_id"], values["source_topic_id"] = (
+            uuid.UUID(values["topic_id"]),
+            uuid.UUID(values["source_topic_id"]),
+        )
+        values["source_epochs"] = tuple((int(e), int(s)) for e, s in values["source_epochs"])
+        values["real_replicas"] = tuple(values["real_replicas"])
+        return cls(**values)
