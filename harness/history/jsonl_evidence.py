@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from harness.errors import HistoryError
 from harness.history.importing import RunBuilder
 from harness.history.jsonl_fields import (
     INT16,
@@ -24,8 +25,12 @@ from harness.history.jsonl_fields import (
     wrong,
 )
 from harness.history.ops import OpRecord
+from harness.history.schema import TABLES
+from harness.history.writer import check_value
 
+_NOT_BY_ROW = ("ops", "op_records", "batches", "records")  # these must agree with one another
 _CONTROL_NAMES = {"MIRROR_PID_RESET": "PID_RESET"}
+_MARKERS = ("COMMIT", "ABORT")
 _SEEN = ("ok", "info")  # events of other types are no evidence
 
 
@@ -51,6 +56,9 @@ class EvidenceMapper:
             "create_topic": self._topic,
             "delete_topic": self._topic,
             "retention": self._retention,
+            "alter_config": self._topic,
+            "config_list": self._config_list,
+            "row": self._row,
         }
 
     def _log_dump(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
@@ -64,10 +72,13 @@ class EvidenceMapper:
         look = self._look("log", cluster, topic, partition, broker)
         self._builder.saw(cluster, broker)
         last = -1
-        for record in rows(line, "value"):
+        dumped = rows(line, "value")
+        ends = _last_markers(dumped)
+        shared = {"f": "log_dump", "topic_id": line.get("topic_id")}
+        for record in dumped:
             if type(record) is not dict:
                 raise wrong(line, "value", f"a list of objects (this one holds {show(record)})")
-            last = max(last, self._record((cluster, broker, look, topic), partition, {**record, "f": "log_dump"}))
+            last = max(last, self._record((cluster, broker, look, topic), partition, {**shared, **record}, ends))
         log_start = whole(line, "log_start")
         leo = whole(line, "leo")
         self._builder.row(
@@ -79,7 +90,7 @@ class EvidenceMapper:
             text(line, "mirror_of"),
         )
 
-    def _record(self, replica: tuple[str, int, int, str], partition: int, record: Line) -> int:
+    def _record(self, replica: tuple[str, int, int, str], partition: int, record: Line, ends: Mapping[Any, int]) -> int:
         offset = need_whole(record, "offset")
         epoch, txn, key = whole(record, "lepoch", INT32), text(record, "txn"), record.get("key")
         control = text(record, "ctl")
@@ -87,7 +98,7 @@ class EvidenceMapper:
         pid = _or(whole(record, "pid"), -1)
         producer = (pid, _or(whole(record, "pepoch", INT16), -1))
         sequence = _or(whole(record, "seq", INT32), -1)
-        transactional = txn is not None or control in ("COMMIT", "ABORT")
+        transactional = txn is not None or control in _MARKERS or offset < ends.get(pid, offset)
         timestamp = whole(record, "timestamp")
         value = scalar(record.get("value"), "the value of a dumped record")
         self._builder.row(
@@ -153,10 +164,49 @@ class EvidenceMapper:
         if config is not None and type(config) is not dict:
             raise wrong(line, "config", "an object of name: value")
         if self._admin(line, index, process, type_, f, time_ns, OpRecord("target", topic, partition)):
-            event = f.removesuffix("_topic")
+            event = f.removesuffix("_topic").removesuffix("_config")
             for name, value in (config or {None: None}).items():
                 shown = scalar(value, f"the value of config {name}")
                 self._builder.row("configs", cluster, time_ns, None, event, process, topic, name, shown)
+
+    def _config_list(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
+        cluster, topic = need_text(line, "cluster"), need_text(line, "topic")
+        config = line.get("config")
+        if type(config) is not dict:
+            raise missing(line, "config", "an object of name: value")
+        if type_ in _SEEN:
+            look = self._look("config", cluster, topic)
+            self._builder.saw(cluster)
+            for name, value in config.items():
+                shown = scalar(value, f"the value of config {name}")
+                self._builder.row(
+                    "configs", cluster, time_ns, look, "look", None, topic, valid_text(name, "a config"), shown
+                )
+
+    def _row(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
+        """A row of a stored table as it is; its time is the line's unless it has one of its own."""
+        name = need_text(line, "table")
+        if name not in TABLES or name in _NOT_BY_ROW:
+            raise wrong(line, "table", "one of " + ", ".join(t for t in TABLES if t not in _NOT_BY_ROW))
+        given = line.get("row")
+        if type(given) is not dict:
+            raise missing(line, "row", "an object of column: value")
+        columns = TABLES[name].columns
+        unknown = sorted(set(given) - {c.name for c in columns})
+        if unknown:
+            known = ", ".join(c.name for c in columns)
+            raise BadLineError(f"expected columns of table {name} ({known}), found {show(unknown[0])}")
+        values = {**({"time_ns": time_ns} if any(c.name == "time_ns" for c in columns) else {}), **given}
+        for column in columns:
+            try:
+                check_value(name, column.name, column.type, column.nullable, values.get(column.name))
+            except HistoryError as error:
+                raise BadLineError(f"expected a row that can be stored, but {error}") from None
+            if isinstance(values.get(column.name), str):
+                valid_text(values[column.name], f"column {column.name}")
+        if type_ in _SEEN:
+            self._builder.saw(text(given, "cluster") if name != "faults" else None)
+            self._builder.row(name, *(values.get(c.name) for c in columns))
 
     def _retention(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
         topic, partition = need_text(line, "topic"), whole(line, "partition", INT32)
@@ -195,6 +245,18 @@ class EvidenceMapper:
 
 def _or(value: int | None, default: int) -> int:
     return default if value is None else value
+
+
+def _last_markers(dumped: list[Any]) -> dict[Any, int]:
+    """Producer id → offset of its last marker in a dump. What lies before it belongs to transactions, also unnamed: a
+    producer without transactions never gets a marker."""
+    ends: dict[Any, int] = {}
+    for record in dumped:
+        if type(record) is dict and record.get("ctl") and type(record.get("offset")) is int:
+            pid = record.get("pid")
+            if type(pid) is int and pid != -1 and str(record["ctl"]).upper() in _MARKERS:
+                ends[pid] = max(record["offset"], ends.get(pid, record["offset"]))
+    return ends
 
 
 def _brokers(line: Line, name: str) -> list[int] | None:

@@ -39,10 +39,12 @@ EVENTS: Final[tuple[EventForm, ...]] = (
     ),
     EventForm(
         "log_dump",
-        "cluster, topic, partition, replica, log_start, leo, hw, lso, leader, leader_epoch, isr, mirror_of, value ="
-        " [{offset, value, key, pid, pepoch, lepoch, seq, ctl, txn, timestamp, crc, crc_ok}, …]",
+        "cluster, topic, partition, replica, log_start, leo, hw, lso, leader, leader_epoch, isr, mirror_of, topic_id,"
+        " value = [{offset, value, key, pid, pepoch, lepoch, seq, ctl, txn, timestamp, crc, crc_ok,"
+        " coordinator_epoch}, …]",
         "records; batches (one per record); log_ends. look counts the dumps of that replica from 0; replica null:"
-        " broker -1; leo absent: last offset + 1; ctl MIRROR_PID_RESET: control_type PID_RESET",
+        " broker -1; leo absent: last offset + 1; ctl MIRROR_PID_RESET: control_type PID_RESET; transactional: with a"
+        " txn, or before a COMMIT or ABORT of the same pid in that dump",
     ),
     EventForm("epochs", "cluster, topic, partition, leader_epoch, leader, isr", "log_ends (broker, log_end null)"),
     EventForm(
@@ -73,6 +75,22 @@ EVENTS: Final[tuple[EventForm, ...]] = (
         "create_topic, delete_topic",
         "cluster, topic, partition, config = {name: value}, error",
         "ops; op_records `target`; configs, event `create`, `delete`",
+    ),
+    EventForm(
+        "alter_config",
+        "cluster, topic, config = {name: value}, error",
+        "ops; op_records `target`; configs, event `alter`, actor = process (our addition)",
+    ),
+    EventForm(
+        "config_list",
+        "cluster, topic, config = {name: value}",
+        "configs, event `look` (our addition)",
+    ),
+    EventForm(
+        "row",
+        "table, row = {column: value}",
+        "one row of that stored table, with the line's time where the row gives no time_ns; for what no f above can"
+        " say: looks at groups, metrics, mirror_names, objects, object_refs, final_reads (our addition)",
     ),
     EventForm(
         "retention",

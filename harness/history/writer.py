@@ -60,7 +60,8 @@ def check_value(table: str, column: str, kind: pa.DataType, nullable: bool, valu
     elif pa.types.is_string(kind):
         good = isinstance(value, str)
     else:  # a list of int32
-        good = isinstance(value, list | tuple) and all(isinstance(v, int) for v in value)
+        limit = _RANGES["int32"]
+        good = isinstance(value, list | tuple) and all(type(v) is int and -limit <= v < limit for v in value)
     if not good:
         raise HistoryError(f"table {table}: column {column} takes {kind}, not {value!r} ({type(value).__name__})")
 
