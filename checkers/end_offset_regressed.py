@@ -2,7 +2,8 @@
 
 Proves: of two looks at one partition under one leader and leader epoch, the later shows a lower log end, high watermark
 or last stable offset. Without a known epoch, looks at one replica are compared only when nothing is recorded that
-could have changed the leader.
+could have changed the leader. Between the looks the topic was not made again, and no mirror to that partition was
+started, stopped or turned round, which may cut the log.
 
 Cannot see: a regress between two looks that both come before or after it, and any across an election.
 """
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.history import with_era
 from checkers.tables import PARTITION, Tables
 
 END_OFFSET_REGRESSED = Kind(
@@ -36,7 +38,8 @@ def find(t: Tables) -> DataFrame | None:
     if t.has("faults"):
         looks = looks.where("leader_epoch is not null")
     looks = looks.withColumn("epoch", F.coalesce("leader_epoch", F.lit(-1)))
-    window = Window.partitionBy(*PARTITION, "broker", "leader", "epoch").orderBy("time_ns", "look")
+    looks = with_era(t, _with_steps(t, looks), F.col("time_ns"))
+    window = Window.partitionBy(*PARTITION, "era", "steps", "broker", "leader", "epoch").orderBy("time_ns", "look")
     frames = []
     for end, words in WORDS.items():
         rows = looks.where(F.col(end).isNotNull()).select(
@@ -56,6 +59,19 @@ def find(t: Tables) -> DataFrame | None:
             )
         )
     return union(frames)
+
+
+def _with_steps(t: Tables, looks: DataFrame) -> DataFrame:
+    """Add `steps`: how often the state of the mirror to that partition had changed by then."""
+    if not t.has("mirror_states"):
+        return looks.withColumn("steps", F.lit(0))
+    changes = Window.partitionBy(*PARTITION).orderBy("time_ns")
+    states = t.table("mirror_states").where("state is not null").withColumn("before", F.lag("state").over(changes))
+    states = states.where("before is null or before != state").groupBy(*PARTITION)
+    times = states.agg(F.collect_list("time_ns").alias("changed"))
+    looks = looks.join(F.broadcast(times), list(PARTITION), "left")
+    steps = F.size(F.filter("changed", lambda at: at <= F.col("time_ns")))
+    return looks.withColumn("steps", F.when(F.col("changed").isNotNull(), steps).otherwise(0)).drop("changed")
 
 
 CHECKER = Checker(name="end_offset_regressed", kinds=(END_OFFSET_REGRESSED,), find=find)

@@ -1,6 +1,7 @@
 """`group_skip` and `group_rewind`: what a consumer group misses, or reads again, when it moves to the destination.
 
-A group has moved where it polls on the destination after a mirror had written (or a look had shown) its offset there.
+A group has moved where it polls on the destination after a mirror had written (or a look had shown) its offset there;
+in an imported history also where it had committed on the source and the mirror was stopped without having written it.
 `group_skip` proves: a record of the destination lies before the point where the group's first poll stood, the group
 had not processed it on the source (by its last acknowledged commit, or the source offset of the sync), and never read
 it on any cluster. Local writes count as never processed. It does not matter whether an OffsetOutOfRange, a reset or
@@ -29,8 +30,8 @@ SKIP = Kind(
     section=4,
     what="a group that resumes on the destination gets every record that it had not processed",
     blind="first polls that do not say where they stood; records whose source offset nobody knows",
-    sources=("KIP-1279", "KAFKA-12468"),
-    requires=("ops", "op_records", "group_offsets"),
+    sources=("KIP-1279", "KAFKA-12468", "KAFKA-10048"),
+    requires=("ops", "op_records"),
 )
 REWIND = Kind(
     name="group_rewind",
@@ -46,6 +47,8 @@ OFFSET_LAG_MAX = 100  # MirrorMaker 2's default of offset.lag.max, in records
 
 def find(t: Tables) -> DataFrame | None:
     """Skipped records one by one; rewinds one per group and partition."""
+    if not t.has("group_offsets") and not (t.stored.imported and t.has("mirror_states")):
+        return None
     return union([_skips(t), _rewinds(t)])
 
 

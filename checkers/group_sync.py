@@ -104,9 +104,10 @@ def out_of_range(t: Tables) -> DataFrame:
 
 
 def moves(t: Tables) -> DataFrame:
-    """Groups that went on to read on a destination after a mirror had written their offset there: GROUP, origin_topic,
-    kind, resumed (where their first poll stood), op_index, time_ns (of that poll), synced (the last offset written
-    before), processed (offset on the source from which on the group had processed nothing; null: unknown)."""
+    """Groups that went on to read on a destination after a mirror had written their offset there, or after it was
+    stopped without having done so: GROUP, origin_topic, kind, resumed (where their first poll stood), op_index, time_ns
+    (of that poll), synced (the last offset written before; null: none), processed (offset on the source from which on
+    the group had processed nothing; null: unknown)."""
     found = once(t, "group_moves", _moves)
     assert found is not None
     return found
@@ -114,10 +115,13 @@ def moves(t: Tables) -> DataFrame:
 
 def _moves(t: Tables) -> DataFrame:
     synced = written(t).where("event != 'checkpoint'")
+    until = synced.select(*GROUP, "kind", "origin_topic", "offset", "source_offset", F.col("time_ns").alias("at_ns"))
+    left_out = _left_out(t, synced)
+    until = until if left_out is None else t.cache(until.unionByName(left_out))
     polls = t.ops.where("f = 'poll' and type = 'ok' and group is not null").select(
         F.col("index").alias("op_index"), "cluster", "group", "time_ns"
     )
-    polls = polls.join(F.broadcast(synced.select("cluster", "group").distinct()), ["cluster", "group"], "left_semi")
+    polls = polls.join(F.broadcast(until.select("cluster", "group").distinct()), ["cluster", "group"], "left_semi")
     at = t.table("op_records").where("action in ('poll', 'position') and offset is not null and partition is not null")
     read, stood = F.col("action") == "poll", F.col("action") == "position"
     at = at.join(polls, "op_index")
@@ -126,7 +130,6 @@ def _moves(t: Tables) -> DataFrame:
     )
     first = first.groupBy(*GROUP).agg(F.min_by(F.struct("resumed", "op_index", "time_ns"), "op_index").alias("f"))
     first = first.select(*GROUP, "f.*")
-    until = synced.select(*GROUP, "kind", "origin_topic", "offset", "source_offset", F.col("time_ns").alias("at_ns"))
     rows = until.join(F.broadcast(first), list(GROUP)).where("at_ns <= time_ns")
     last = F.max_by(F.struct(F.col("offset").alias("synced"), "source_offset"), "at_ns")
     rows = rows.groupBy(*GROUP, "origin_topic", "kind", "resumed", "op_index", "time_ns").agg(last.alias("l"))
@@ -138,6 +141,23 @@ def _moves(t: Tables) -> DataFrame:
     )
     rows = rows.join(done, ["source", "group", "origin_topic", "partition"], "left")
     return rows.withColumn("processed", F.coalesce("done", "source_offset")).drop("done", "source_offset")
+
+
+def _left_out(t: Tables, synced: DataFrame) -> DataFrame | None:
+    """Groups of an imported history that had committed on the source of a mirror that was then stopped, and that was
+    never seen to write their offset: as `synced`, with the time of the stop. In a run of ours `missing` groups are
+    told by `group_overwritten`."""
+    if not t.stored.imported or not t.has("mirror_states"):
+        return None
+    stops = t.table("mirror_states").where("state in ('STOPPED', 'PAUSED') and topic is not null")
+    stops = stops.groupBy(*PARTITION).agg(F.min("time_ns").alias("at_ns"))
+    stops = stops.withColumns({"source": source_of("cluster"), "origin_topic": t.canonical()})
+    own = commits(t).select(F.col("cluster").alias("source"), "group", "origin_topic", "partition").distinct()
+    rows = own.join(F.broadcast(stops), ["source", "origin_topic", "partition"])
+    rows = rows.join(synced.select(*GROUP).distinct(), list(GROUP), "left_anti")
+    none = F.lit(None).cast("bigint")
+    given = {"kind": F.lit("consumer"), "offset": none, "source_offset": none}
+    return rows.withColumns(given).select(*GROUP, "kind", "origin_topic", "offset", "source_offset", "at_ns")
 
 
 def commits(t: Tables) -> DataFrame:

@@ -2,9 +2,12 @@
 
 Proves: after the end of the phase `heal` (of the last recorded fault step, where there are no phases), for longer than
 `stuck_bound_s` of the run's floor (60 s by default): an operation lasted (form `client`); a last stable offset stood
-below the high watermark (`last_stable`); a mirror partition had lag and its destination's end stood still (`mirror`).
+below the high watermark (`last_stable`); a group with members had its offset stand still although, by an earlier look,
+the partition's log reached further (`group`); a mirror partition had lag and its destination's end stood still
+(`mirror`).
 
-Cannot see: a stand-still shorter than the bound, or between looks; without looks after healing, anything.
+Cannot see: a stand-still shorter than the bound, or between looks; without looks after healing, anything. In an
+imported history, what its clients waited for; there a last stable offset that an open transaction holds is `lso_wrong`.
 """
 
 from __future__ import annotations
@@ -13,23 +16,25 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.history import with_era
 from checkers.tables import PARTITION, Tables
+from checkers.txn_batches import txn_batches
 
 STUCK = Kind(
     name="stuck",
     severity=Severity.S3,
     section=1,
-    what="after healing, clients, last stable offsets and mirror partitions make progress within the bound",
+    what="after healing, clients, last stable offsets, groups and mirror partitions make progress within the bound",
     blind="stand-stills shorter than the bound or between looks",
     sources=("KAFKA-14402", "KIP-890", "KAFKA-9144"),
     requires=("ops",),
-    forms=("client", "last_stable", "mirror"),
+    forms=("client", "last_stable", "group", "mirror"),
 )
 BOUND_S = 60.0
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Operations, partitions and mirrors that stood still after healing."""
+    """Operations, partitions, groups and mirrors that stood still after healing."""
     bound = int(float(t.meta.floor.get("stuck_bound_s", BOUND_S)) * 1e9)
     healed = [p.end_ns for p in t.meta.phases if p.name == "heal" and p.end_ns is not None]
     if healed:
@@ -41,7 +46,7 @@ def find(t: Tables) -> DataFrame | None:
         after = F.lit(0)
     # An imported history has no heal phase: what its clients waited for is not known to be over.
     clients = _clients(t, after, bound) if healed else None
-    return union([clients, _stable(t, after, bound), _mirror(t, after, bound)])
+    return union([clients, _stable(t, after, bound), _groups(t, after, bound), _mirror(t, after, bound)])
 
 
 def _clients(t: Tables, after: Column, bound: int) -> DataFrame:
@@ -75,6 +80,9 @@ def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
     stood = looks.groupBy(*PARTITION, "broker", F.col("last_stable").alias("offset")).agg(
         (F.max("time_ns") - F.min("time_ns")).alias("lasted"), F.max("high_watermark").alias("hw")
     )
+    if t.stored.imported and t.has("batches"):
+        held = txn_batches(t).where("not control and end_offset is null").select(*PARTITION).distinct()
+        stood = stood.join(held, list(PARTITION), "left_anti")
     return anomalies(
         stood.where(F.col("lasted") > bound),
         "stuck",
@@ -84,6 +92,45 @@ def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
         explain=sentence(
             "the last stable offset of %s-%s on %s stood at %s for %s s after healing, below the high watermark %s",
             *("topic", "partition", "cluster", "offset", _seconds("lasted"), "hw"),
+        ),
+    )
+
+
+def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
+    if not (t.has("group_offsets") and t.has("log_ends")):
+        return None
+    looks = t.table("group_offsets").where(F.col("time_ns") >= after).where("event = 'look' and offset is not null")
+    looks = looks.where("topic is not null and partition is not null")
+    order = Window.partitionBy("cluster", "group", "topic", "partition").orderBy("time_ns")
+    at_work = F.coalesce(F.col("members") > 0, F.lit(False))
+    moved = (F.col("offset") != F.lag("offset").over(order)) | ~at_work
+    runs = looks.withColumn("at_work", at_work).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
+    runs = runs.withColumn("run", F.sum("run").over(order)).where("at_work")
+    stood = runs.groupBy("cluster", "group", "topic", "partition", "run").agg(
+        F.min("time_ns").alias("since"), F.max("time_ns").alias("until"), F.max("offset").alias("offset")
+    )
+    # What there was to read: records whose end was seen before it stood still, or a bound before its end.
+    ends = t.table("log_ends").select(
+        *PARTITION,
+        F.col("time_ns").alias("seen_ns"),
+        F.coalesce("last_stable", "high_watermark", "log_end").alias("end"),
+    )
+    stood = with_era(t, stood.where(F.col("until") - F.col("since") > bound), F.col("since"))
+    behind = stood.join(with_era(t, ends, F.col("seen_ns")), [*PARTITION, "era"])
+    behind = behind.where((F.col("seen_ns") <= F.col("until") - bound) & (F.col("end") > F.col("offset")))
+    behind = behind.groupBy("cluster", "group", "topic", "partition", "offset", "since", "until").agg(
+        F.max("end").alias("end")
+    )
+    behind = behind.withColumn("lasted", F.col("until") - F.col("since"))
+    return anomalies(
+        behind,
+        "stuck",
+        form=F.lit("group"),
+        value=None,
+        rank=-F.col("lasted"),
+        explain=sentence(
+            "group %s stood at %s of %s-%s on %s for %s s after healing, though the log goes to %s",
+            *("group", "offset", "topic", "partition", "cluster", _seconds("lasted"), "end"),
         ),
     )
 
