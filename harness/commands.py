@@ -219,11 +219,13 @@ def run_campaign(
 def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, out: Path | None) -> int:
     """`shatter check`: a run's folder, or a history, whose tables and report stay in `out`, if given."""
     from harness.history.imports import as_run_folder
+    from harness.history.runfile import read_meta
 
     console = Console(stderr=as_json)
     spark = Spark(master)
     try:
         with as_run_folder(path, keep=out) as folder:
+            read_meta(folder)  # before Spark is started for a folder that is no run
             display = RichDisplay(console)
             with phase(display, "check"):
                 results = check_run(folder, contract=contract, spark=spark())
