@@ -1,0 +1,44 @@
+"""Histories in JSON lines after published reports: each with its fault shows exactly its kinds, its clean twin none.
+
+Many stories go through the importer and the judge in one file per contract.
+"""
+
+from __future__ import annotations
+
+import pytest
+import told_clients
+import told_groups
+import told_mirrors
+from jsonl_story import Pack
+from pyspark.sql import SparkSession
+
+PACKS: dict[str, Pack] = {
+    "kafka": told_clients.KAFKA,
+    "strict": told_mirrors.STRICT,
+    "access": told_groups.ACCESS,
+    "truncating": told_mirrors.TRUNCATING,
+    "unclean": told_mirrors.UNCLEAN,
+    "mm2": told_groups.MM2,
+    "exactly": told_groups.EXACTLY,
+}
+Found = dict[str, dict[str, list[str]]]
+_JUDGED: dict[str, Found] = {}
+
+
+def found(pack: str, spark: SparkSession, factory: pytest.TempPathFactory) -> Found:
+    """What the judge found in a pack; judged once."""
+    if pack not in _JUDGED:
+        _JUDGED[pack] = {}  # also when it fails: the other stories would only fail again
+        _JUDGED[pack] = PACKS[pack].judged(spark, factory.mktemp(pack))
+    return _JUDGED[pack]
+
+
+@pytest.mark.parametrize(("pack", "story"), [(p, s) for p, pack in PACKS.items() for s in pack.told()])
+def test_story(pack: str, story: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+    kinds = found(pack, spark, tmp_path_factory)[story]
+    assert set(kinds) == PACKS[pack].expected(story), kinds
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_nothing_else_is_named(pack: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert set(found(pack, spark, tmp_path_factory)) == set(PACKS[pack].told())

@@ -1,0 +1,354 @@
+"""Stories of one cluster: what clients saw, and its log. From the reports that each one's docstring names."""
+
+from __future__ import annotations
+
+from jsonl_story import Lines, Pack
+
+KAFKA = Pack("kafka-clean")
+T1 = {"txn": "T1", "pid": 7, "pepoch": 0, "lepoch": 0}
+COMMIT, ABORT = {"ctl": "COMMIT", **T1}, {"ctl": "ABORT", **T1}
+
+
+@KAFKA.story("duplicate")
+def written_again_under_the_next_epoch(h: Lines, fault: bool) -> None:
+    """redpanda#3039: the client answers OutOfOrderSequence with an epoch bump and sends again what was there."""
+    h.send("A", "v0", at=0, p=3, pid=1, epoch=0, seq=0)
+    h.send("A", "v1", at=2, p=3, pid=1, epoch=1, seq=0, retry=True)
+    again = "v0" if fault else "v9"
+    if not fault:
+        h.send("A", "v9", at=1, p=3, by="p9")
+    h.dump(
+        "A",
+        (0, "v0", {"pid": 1, "pepoch": 0, "lepoch": 0}),
+        (1, again, {"pid": 1, "pepoch": 1, "lepoch": 1} if fault else {"pid": 2, "pepoch": 0, "lepoch": 1}),
+        (2, "v1", {"pid": 1, "pepoch": 1, "lepoch": 1}),
+        p=3,
+    )
+
+
+@KAFKA.story("inconsistent_offsets")
+def two_values_served_at_one_offset(h: Lines, fault: bool) -> None:
+    """redpanda#3003: after kill and pause two leaders answered with the same offset."""
+    h.send("A", "a", at=0)
+    h.poll("A", (0, "a"), by="c1")
+    h.line("nemesis", "info", "kill", node=2)
+    h.send("A", "b", at=0 if fault else 1, by="p2")
+    h.poll("A", (0, "b") if fault else (1, "b"), by="c2")
+
+
+@KAFKA.story("aborted_read/aborted")
+def aborted_part_seen_on_one_partition(h: Lines, fault: bool) -> None:
+    """redpanda#3036: of an aborted transaction over two partitions one shows its record."""
+    h.txn("A", "begin", "T1")
+    h.send("A", "x0", at=4, p=0, txn="T1")
+    h.send("A", "x1", at=9, p=1, txn="T1")
+    h.txn("A", "abort", "T1")
+    h.send("A", "y", at=11, p=1, by="p2")
+    h.poll("A", *([(9, "x1")] if fault else []), (11, "y"), p=1, isolation="read_committed")
+
+
+@KAFKA.story("torn_transaction", "lost_write/gone")
+def half_of_it_closed_by_a_late_abort(h: Lines, fault: bool) -> None:
+    """KAFKA-17754: a delayed abort of the transaction before ends one partition of a committed one."""
+    h.txn("A", "begin", "T1")
+    h.send("A", "x0", at=0, p=0, txn="T1")
+    h.send("A", "x1", at=0, p=1, txn="T1")
+    h.txn("A", "commit", "T1")
+    h.send("A", "y", at=2, p=1, by="p2")
+    h.dump("A", (0, "x0", T1), (1, None, COMMIT), p=0)
+    h.dump("A", (0, "x1", T1), (1, None, ABORT if fault else COMMIT), (2, "y"), p=1)
+    h.poll("A", (0, "x0"), p=0, isolation="read_committed", by="c1")
+    h.poll("A", *([] if fault else [(0, "x1")]), (2, "y"), p=1, isolation="read_committed", by="c2")
+
+
+@KAFKA.story("late_write", "lso_wrong")
+def produce_request_that_came_after_the_timeout(h: Lines, fault: bool) -> None:
+    """KIP-890: the coordinator aborted; the delayed record opens a transaction that nobody ends."""
+    h.txn("A", "begin", "T1")
+    h.send("A", "q0", at=100, p=5, txn="T1", pid=7, epoch=0)
+    h.line("nemesis", "info", "delay_rpc", rpc="Produce")
+    h.txn("A", "abort", "T1", by="coordinator")
+    h.send("A", "q1", at=102, p=5, txn="T1", pid=7, epoch=0, end="info" if fault else "fail", error="timeout")
+    h.send("A", "n", at=103 if fault else 102, p=5, by="p2")
+    late = [(102, "q1", T1)] if fault else []
+    records = [(100, "q0", T1), (101, None, ABORT), *late, (103 if fault else 102, "n")]
+    h.dump("A", *records, p=5, log_start=100, lso=102 if fault else 103)
+
+
+@KAFKA.story("lost_write/gone")
+def acknowledged_and_gone_after_a_reassignment(h: Lines, fault: bool) -> None:
+    """Redpanda 21.11.2 under kill and membership changes: a hole where an acknowledged record was."""
+    h.send("A", "v0", "v1", at=10**12, p=1)
+    h.send("A", "v2", at=10**12 + 2, p=1, end="ok" if fault else "info")
+    h.send("A", "v3", at=10**12 + 3, p=1)
+    h.line("nemesis", "info", "kill", node=1)
+    base = 10**12
+    h.dump("A", (base, "v0"), (base + 1, "v1"), (base + 3, "v3"), p=1, log_start=base)
+
+
+@KAFKA.story("nonmonotonic_send", "ack_mismatch/elsewhere")
+def told_offset_zero(h: Lines, fault: bool) -> None:
+    """Bufstream 0.1.0: some acknowledgements carried offset 0."""
+    h.send("A", "v0", "v1", at=5)
+    h.send("A", "v2", at=0 if fault else 7)
+    h.dump("A", (5, "v0"), (6, "v1"), (7, "v2"))
+
+
+@KAFKA.story("poll_skip/external")
+def consumer_leaps_over_a_record(h: Lines, fault: bool) -> None:
+    """Jepsen's poll-skip: another consumer shows that the record is there."""
+    h.send("A", "v0", "v1", "v2", "v3", at=0, p=2)
+    h.poll("A", (0, "v0"), p=2)
+    h.poll("A", *([] if fault else [(1, "v1")]), (2, "v2"), p=2)
+    h.poll("A", (0, "v0"), (1, "v1"), (2, "v2"), (3, "v3"), p=2, by="c2")
+
+
+@KAFKA.story("nonmonotonic_poll/external")
+def consumer_goes_back(h: Lines, fault: bool) -> None:
+    """Jepsen's nonmonotonic-poll: without a new assignment; with one it is lawful."""
+    h.send("A", "v0", "v1", "v2", at=0)
+    h.line("c1", "ok", "assign", cluster="A", topic=h.topic("t"), partition=0)
+    h.poll("A", (0, "v0"), (1, "v1"))
+    if not fault:
+        h.line("c1", "ok", "assign", cluster="A", topic=h.topic("t"), partition=0)
+    h.poll("A", (1, "v1"), (2, "v2"))
+
+
+@KAFKA.story("precommitted_read")
+def reads_its_own_open_transaction(h: Lines, fault: bool) -> None:
+    """Jepsen's precommitted-read."""
+    h.txn("A", "begin", "T1", by="w")
+    h.send("A", "x", at=0, txn="T1", by="w")
+    if fault:
+        h.poll("A", (0, "x"), isolation="read_committed", txn=h.named("T1"), by="w")
+    h.txn("A", "commit", "T1", by="w")
+    if not fault:
+        h.poll("A", (0, "x"), isolation="read_committed", by="w")
+
+
+@KAFKA.story("reordered")
+def later_send_lies_before(h: Lines, fault: bool) -> None:
+    """KAFKA-5494: retries with several requests in flight."""
+    first, second = ("v1", "v0") if fault else ("v0", "v1")
+    h.send("A", "v0", "v1")
+    for event in h.events:
+        event.pop("offset", None)
+    h.poll("A", (0, first), (1, second))
+
+
+@KAFKA.story("commit_lost")
+def commit_gone_with_the_coordinator(h: Lines, fault: bool) -> None:
+    """KAFKA-20634, on the second of two partitions; the fetch finds nothing at all."""
+    for p in (0, 1):
+        h.offsets("commit_offset", "A", 50, p=p)
+    h.line("nemesis", "info", "leader_change", topic="__consumer_offsets")
+    h.offsets("fetch_offset", "A", 50, p=0)
+    h.offsets("fetch_offset", "A", None if fault else 50, p=1)
+
+
+@KAFKA.story("commit_lost")
+def commit_of_long_ago_comes_back(h: Lines, fault: bool) -> None:
+    """The new coordinator had loaded an older state: the fetch returns the commit before the last."""
+    h.offsets("commit_offset", "A", 10)
+    h.offsets("commit_offset", "A", 20)
+    if not fault:
+        h.offsets("commit_offset", "A", 10, by="c2")  # another member seeks back
+    h.offsets("fetch_offset", "A", 10)
+
+
+@KAFKA.story("end_offset_regressed/high_watermark", "end_offset_regressed/last_stable")
+def high_watermark_goes_back(h: Lines, fault: bool) -> None:
+    """KIP-207: consumers see an end that is behind the one they saw; a new leader may do that."""
+    h.dump("A", (0, "x"), (1, "y"), hw=2, lso=2, leader_epoch=4)
+    h.send("A", "x", "y", at=0)
+    h.dump("A", (0, "x"), (1, "y"), hw=1, lso=1, leader_epoch=4 if fault else 5)
+    h.dump("A", (0, "x"), (1, "y"), hw=2, lso=2, leader_epoch=5)
+
+
+@KAFKA.story("misplaced")
+def in_the_wrong_partition(h: Lines, fault: bool) -> None:
+    """A proxy (or broker) that mixes up partitions."""
+    h.send("A", "v", end="info", p=0)
+    h.poll("A", (0, "v"), p=1 if fault else 0)
+
+
+@KAFKA.story("phantom/unsent")
+def nobody_sent_what_is_read(h: Lines, fault: bool) -> None:
+    """Corruption: Jepsen's checker throws here."""
+    h.send("A", "v", at=0)
+    h.poll("A", (0, "v"), *([(1, "ghost")] if fault else []))
+
+
+@KAFKA.story("sequence_gap")
+def hole_in_the_sequences(h: Lines, fault: bool) -> None:
+    """KIP-360: what a producer sent between is not there."""
+    h.send("A", "a", "b", at=0, pid=3, epoch=0)
+    h.send("A", "c", end="info", pid=3, epoch=0)
+    h.send("A", "d", at=2, pid=3, epoch=0)
+    producer = {"pid": 3, "pepoch": 0, "lepoch": 0}
+    numbered = [("a", 0), ("b", 1), ("d", 3 if fault else 2)]
+    h.dump("A", *((o, v, {**producer, "seq": s}) for o, (v, s) in enumerate(numbered)))
+
+
+@KAFKA.story("pid_collision")
+def one_id_for_two_producers(h: Lines, fault: bool) -> None:
+    """Two producers write under one (id, epoch); in the twin each has its own."""
+    other = 3 if fault else 4
+    h.send("A", "a", at=0, by="p1", pid=3, epoch=0)
+    h.send("A", "b", at=1, by="p2", pid=other, epoch=0)
+    h.dump("A", (0, "a", {"pid": 3, "pepoch": 0, "lepoch": 0}), (1, "b", {"pid": other, "pepoch": 0, "lepoch": 0}))
+
+
+@KAFKA.story("epoch_regressed")
+def zombie_producer_writes_after_its_successor(h: Lines, fault: bool) -> None:
+    """KIP-360, KIP-890: a record of a fenced epoch behind one of the new epoch."""
+    h.send("A", "a", at=0, pid=3, epoch=1)
+    h.send("A", "z", at=1, end="info", pid=3, epoch=0)
+    of = {"pid": 3, "lepoch": 0}
+    h.dump("A", (0, "a", {**of, "pepoch": 1}), (1, "z", {**of, "pepoch": 0 if fault else 1}))
+
+
+@KAFKA.story("marker_missing")
+def committed_without_a_marker(h: Lines, fault: bool) -> None:
+    """redpanda#6018: the coordinator's move loses the transaction on one partition."""
+    h.txn("A", "begin", "T1")
+    h.send("A", "x", at=0, p=0, txn="T1", pid=7, epoch=0)
+    h.send("A", "y", at=0, p=1, txn="T1", pid=7, epoch=0)
+    h.txn("A", "commit", "T1")
+    h.dump("A", (0, "x", T1), (1, None, COMMIT), p=0)
+    if fault:
+        h.dump("A", (0, "y", T1), p=1, lso=0)
+    else:
+        h.dump("A", (0, "y", T1), (1, None, COMMIT), p=1)
+
+
+@KAFKA.story("lso_wrong")
+def last_stable_offset_above_an_open_transaction(h: Lines, fault: bool) -> None:
+    """dev@kafka msg155640: readers are let past what is still open."""
+    h.txn("A", "begin", "T1")
+    h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
+    h.send("A", "y", at=1, by="p2")
+    h.dump("A", (0, "x", T1), (1, "y"), lso=2 if fault else 0)
+
+
+@KAFKA.story("replica_divergence")
+def one_follower_lacks_a_record(h: Lines, fault: bool) -> None:
+    """KIP-101: truncation to the high watermark left a follower with a hole."""
+    h.send("A", "a", "b", "c", at=0)
+    whole = [(0, "a"), (1, "b"), (2, "c")]
+    for replica in (1, 2, 3):
+        h.dump("A", *([whole[0], whole[2]] if fault and replica == 3 else whole), replica=replica, leader=1)
+
+
+@KAFKA.story("crc_invalid")
+def batch_with_a_wrong_checksum(h: Lines, fault: bool) -> None:
+    """A damaged disk."""
+    h.send("A", "a", at=0)
+    h.dump("A", (0, "a", {"crc": 17, "crc_ok": not fault}))
+
+
+@KAFKA.story("unseen")
+def acknowledged_after_the_last_look(h: Lines, fault: bool) -> None:
+    """Too late for anybody to see: lost or not, nobody can tell."""
+    h.send("A", "a", at=0)
+    h.dump("A", (0, "a"))
+    if fault:
+        h.send("A", "b", at=1)
+
+
+@KAFKA.story("lost_write/gone")
+def topic_deleted_and_made_again(h: Lines, fault: bool) -> None:
+    """What the deletion took is no loss; what the new topic lost is. Offsets begin anew."""
+    h.send("A", "old0", "old1", at=0)
+    h.dump("A", (0, "old0"), (1, "old1"))
+    for f in ("delete_topic", "create_topic"):
+        h.both("admin", f, cluster="A", topic=h.topic("t"))
+    h.send("A", "new0", "new1", at=0)
+    h.dump("A", (0, "new0"), *([] if fault else [(1, "new1")]), leo=2)
+
+
+@KAFKA.story("stuck/last_stable")
+def end_of_the_stable_part_stands_still(h: Lines, fault: bool) -> None:
+    """KAFKA-9144: the last stable offset stays below the high watermark although nothing is open in the log."""
+    h.send("A", "a", "b", at=0)
+    h.dump("A", (0, "a"), (1, "b"), lso=0)
+    h.wait(100_000 if fault else 1_000)
+    h.dump("A", (0, "a"), (1, "b"), lso=0)
+    if not fault:
+        h.dump("A", (0, "a"), (1, "b"))
+
+
+@KAFKA.story("aborted_read/aborted")
+def abort_told_by_a_producer_id_alone(h: Lines, fault: bool) -> None:
+    """The log names no transaction; the marker of the same producer id tells that its data was aborted."""
+    h.txn("A", "begin", "T1")
+    h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
+    h.txn("A", "abort", "T1")
+    plain = {"pid": 7, "pepoch": 0, "lepoch": 0}
+    h.dump("A", (0, "x", plain), (1, None, {**plain, "ctl": "ABORT"}))
+    h.poll("A", (0, "x"), isolation="read_committed" if fault else "read_uncommitted")
+
+
+@KAFKA.story("aborted_read/aborted")
+def abort_told_by_the_name_alone(h: Lines, fault: bool) -> None:
+    """The log names transactions and no producer ids."""
+    h.send("A", "x", end="info", txn="T1")
+    h.send("A", "y", at=2, txn="T2", by="p2")
+    if fault:
+        h.txn("A", "abort", "T1")
+    (one, two) = ({"txn": "T1"}, {"txn": "T2"})
+    first = {**one, "ctl": "ABORT" if fault else "COMMIT"}
+    h.dump("A", (0, "x", one), (1, None, first), (2, "y", two), (3, None, {**two, "ctl": "COMMIT"}))
+    h.poll("A", (0, "x"), (2, "y"), isolation="read_committed")
+
+
+@KAFKA.story("lost_write/passed")
+def never_read_though_a_later_one_was(h: Lines, fault: bool) -> None:
+    """Jepsen's lost-write: polls alone tell it."""
+    h.send("A", "v0", "v1", "v2", at=0, p=6)
+    h.poll("A", (0, "v0"), p=6, by="c1")
+    h.poll("A", *([] if fault else [(1, "v1")]), (2, "v2"), p=6, by="c2")
+
+
+@KAFKA.story("phantom/taken_back", "inconsistent_offsets")
+def uncommitted_record_shown_and_taken_back(h: Lines, fault: bool) -> None:
+    """KAFKA-14704 on a follower of another partition: the reader got what was cut off later."""
+    h.send("A", "k0", at=30, p=2)
+    h.send("A", "k1", p=2, end="info")
+    h.line("nemesis", "info", "leader_change", frm=3, to=1)
+    h.poll("A", (30, "k0"), *([(31, "k1")] if fault else []), p=2, replica=3)
+    h.send("A", "z1", at=31, p=2, by="p2")
+    h.dump("A", (30, "k0"), (31, "z1"), p=2, log_start=30)
+
+
+@KAFKA.story("aborted_read/failed")
+def refused_for_certain_and_there(h: Lines, fault: bool) -> None:
+    """An error that says "not written" for a record that was."""
+    h.send("A", "v", end="fail", error="NOT_ENOUGH_REPLICAS")
+    h.send("A", "w", at=1 if fault else 0)
+    h.poll("A", *([(0, "v"), (1, "w")] if fault else [(0, "w")]))
+
+
+@KAFKA.story("poll_skip/internal")
+def left_out_within_one_poll(h: Lines, fault: bool) -> None:
+    """Jepsen's int-poll-skip."""
+    h.send("A", "v0", "v1", "v2", at=0)
+    h.poll("A", (0, "v0"), *([] if fault else [(1, "v1")]), (2, "v2"), group="g", by="c1")
+    h.poll("A", (0, "v0"), (1, "v1"), (2, "v2"), by="c2")
+
+
+@KAFKA.story("nonmonotonic_poll/internal")
+def back_within_one_poll(h: Lines, fault: bool) -> None:
+    """Jepsen's int-nonmonotonic-poll."""
+    h.send("A", "v0", "v1", at=0)
+    h.poll("A", *([(1, "v1"), (0, "v0")] if fault else [(0, "v0"), (1, "v1")]))
+
+
+@KAFKA.story("end_offset_regressed/log_end", "end_offset_regressed/high_watermark", "end_offset_regressed/last_stable")
+def log_end_goes_back_under_one_leader(h: Lines, fault: bool) -> None:
+    """A leader that loses its unflushed tail and stays leader; in the twin the topic was made again."""
+    h.dump("A", leo=9, log_start=9, leader_epoch=4)
+    if not fault:
+        for f in ("delete_topic", "create_topic"):
+            h.both("admin", f, cluster="A", topic=h.topic("t"))
+    h.dump("A", leo=6, log_start=6, leader_epoch=4)
