@@ -55,7 +55,8 @@ def _union(frames: list[DataFrame]) -> DataFrame:
 def in_transaction() -> Column:
     """Whether a row of `Tables.log` is a data record of a transaction."""
     named = F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull()
-    return F.col("control_type").isNull() & (F.col("producer_id") != -1) & named
+    # Brokers keep no state for ids below -1: what they show of those is not held back.
+    return F.col("control_type").isNull() & (F.col("producer_id") >= -1) & named
 
 
 def _stored(t: Tables) -> DataFrame:

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.compared import batch_pairs, record_pairs, unequal_partitions
-from checkers.mirroring import PAIR, keeps_offsets, scopes, states
+from checkers.mirroring import PAIR
 from checkers.tables import Tables
+from checkers.turned import turned
 
 _REPORT = "(?i)discard|truncat"
 KIND = Kind(
@@ -33,23 +34,12 @@ KIND = Kind(
 
 def find(t: Tables) -> DataFrame | None:
     """Anomalies on the old source; None when nothing was mirrored back."""
-    where = scopes(t)
-    if where is None or not keeps_offsets(t):
-        return None
-    back = states(t).select(
-        F.col("cluster").alias("source"),
-        *PAIR[2:],
-        F.col("last_state").alias("back_state"),
-        F.lit(True).alias("back"),
-    )
-    turned = where.where("from_log and b_end is not null").join(F.broadcast(back), ["source", *PAIR[2:]])
-    if turned.isEmpty():
-        return None
-    return union([_unequal(t, turned), _unreported(t, turned)])
+    back = turned(t)
+    return None if back is None else union([_unequal(t, back), _unreported(t, back)])
 
 
-def _unequal(t: Tables, turned: DataFrame) -> DataFrame:
-    ranges = turned.where("coalesce(back_state, '') != 'FAILED'").select(
+def _unequal(t: Tables, back: DataFrame) -> DataFrame:
+    ranges = back.where("coalesce(back_state, '') != 'FAILED'").select(
         *PAIR, F.greatest("a_start", "b_start").alias("low"), F.least("a_end", "b_end").alias("high")
     )
     batches = batch_pairs(t, ranges)
@@ -64,7 +54,7 @@ def _unequal(t: Tables, turned: DataFrame) -> DataFrame:
         .groupBy(*PAIR)
         .agg(F.min("offset").alias("offset"), F.min_by("value", "offset").alias("value"), F.count("*").alias("places"))
     )
-    named = rows.join(F.broadcast(turned.select(*PAIR, "source_topic", "cut_source")), list(PAIR))
+    named = rows.join(F.broadcast(back.select(*PAIR, "source_topic", "cut")), list(PAIR))
     return anomalies(
         named,
         "failback",
@@ -74,16 +64,15 @@ def _unequal(t: Tables, turned: DataFrame) -> DataFrame:
         rank=-F.col("places"),
         explain=sentence(
             "after the failback %s-%s differs on %s and %s at %s places, first at offset %s (the cut was %s)",
-            *("source_topic", "partition", "source", "destination", "places", "offset", "cut_source"),
+            *("source_topic", "partition", "source", "destination", "places", "offset", "cut"),
         ),
     )
 
 
-def _unreported(t: Tables, turned: DataFrame) -> DataFrame:
+def _unreported(t: Tables, back: DataFrame) -> DataFrame:
     sent = t.sends.where("offset is not null and outcome in ('acked', 'committed')")
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
-    above = sent.join(F.broadcast(turned.where("cut_source is not null")), ["source", *PAIR[2:]])
-    above = above.where("offset >= cut_source")
+    above = sent.join(F.broadcast(back), ["source", *PAIR[2:]]).where("offset >= cut")
     held = t.truth_log.where("control_type is null and value is not null and offset >= coalesce(log_start, 0)")
     held = held.select(F.col("cluster").alias("source"), *PAIR[2:], "value")
     gone = above.join(held, ["source", *PAIR[2:], "value"], "left_anti")
@@ -101,7 +90,7 @@ def _unreported(t: Tables, turned: DataFrame) -> DataFrame:
         explain=sentence(
             "%s was acknowledged at offset %s of %s-%s on %s, above the cut at %s; the failback discarded it and"
             " nothing reported that",
-            *("value", "offset", "source_topic", "partition", "source", "cut_source"),
+            *("value", "offset", "source_topic", "partition", "source", "cut"),
         ),
     )
 

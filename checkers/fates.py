@@ -96,8 +96,10 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
     unknowable = (
         (by_log | by_final) & col("offset").isNull() & ~read & ~stored & ~(since("log_start") | since("final_start"))
     )
-    # On a cluster at which an imported history never looks (only its mirror is shown) nothing can be asked.
-    asked = F.lit(not t.stored.imported or not t.observed) | col("cluster").isin(*sorted(t.observed))
+    # Of a topic at which an imported history never looks (only its mirror is shown) nothing can be asked.
+    asked = F.lit(not t.stored.imported or not t.observed)
+    if t.stored.imported and t.observed:
+        asked = F.concat_ws("\t", "cluster", "topic").isin(*sorted("\t".join(place) for place in t.observed))
     here_at = F.exists("here", lambda p: p["offset"] == col("offset"))
     start = F.greatest(F.coalesce("log_start", F.lit(0)), F.coalesce("final_start", F.lit(0)))
     told = must & (col("offset") >= start)

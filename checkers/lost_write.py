@@ -6,7 +6,7 @@ it (or holds it aborted); `unreadable`: a complete final read did not return it;
 the end, nobody ever read it, and somebody read a record behind it. A record that was read once and is gone later is
 lost too.
 What a mirror did not carry is not lost here: that is `mirror_loss`. So a loss by an unclean election is the loss of
-the cluster that held the election.
+the cluster that held the election. What a failback discarded above the cut is `failback`'s.
 
 Cannot see: records that retention or a deletion removed lawfully, compacted topics' superseded records, records sent
 without acknowledgement, and, without evidence or complete final reads, a loss at the very end of a partition: those
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.tables import Tables
+from checkers.turned import turned
 
 LOST_WRITE = Kind(
     name="lost_write",
@@ -49,7 +50,7 @@ def find(t: Tables) -> DataFrame | None:
     form = F.col("lost_form")
     why = F.when(form == "gone", gone).when(form == "unreadable", unreadable).otherwise(passed)
     lost = anomalies(
-        t.suspects.where("is_lost"),
+        _without_discarded(t, t.suspects.where("is_lost")),
         "lost_write",
         form=form,
         ops=ops,
@@ -69,6 +70,16 @@ def find(t: Tables) -> DataFrame | None:
         ),
     )
     return union([lost, unseen])
+
+
+def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
+    """Leave out what the old source of a mirror discarded when it was mirrored back."""
+    back = turned(t)
+    if back is None:
+        return lost
+    cuts = back.select(F.col("source").alias("cluster"), "origin_topic", "partition", "cut")
+    kept = lost.join(F.broadcast(cuts), ["cluster", "origin_topic", "partition"], "left")
+    return kept.where("cut is null or offset is null or offset < cut").drop("cut")
 
 
 CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), find=find)

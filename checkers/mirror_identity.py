@@ -76,9 +76,20 @@ def ranges(t: Tables) -> DataFrame | None:
     if where is None or not keeps_offsets(t):
         return None
     both = where.where("from_log and b_end is not null")
-    high = F.least("a_end", "b_end", "bound")
-    both = both.withColumns({"low": F.greatest("a_start", "b_start"), "high": high})
+    local = once(t, "locally_written", _locally_written)
+    assert local is not None
+    both = both.join(F.broadcast(local), list(PAIR[1:]), "left")
+    # Where nobody but the mirror wrote, what both hold at an offset is the mirror's work, carried or not.
+    shared = F.least("a_end", "b_end")
+    high = F.when(F.col("stopped") | F.col("local"), F.least(shared, "bound")).otherwise(shared)
+    both = both.withColumns({"low": F.greatest("a_start", "b_start"), "high": high}).drop("local")
     return both.withColumn("compacted", F.col("origin_topic").isin(*_compacted(t)))
+
+
+def _locally_written(t: Tables) -> DataFrame:
+    """Partitions that clients wrote to themselves: destination, origin_topic, partition, local."""
+    sent = t.sends.where("outcome != 'failed' and partition is not null")
+    return sent.select(F.col("cluster").alias("destination"), *PAIR[2:], F.lit(True).alias("local")).distinct()
 
 
 def _compacted(t: Tables) -> list[str]:

@@ -43,13 +43,15 @@ def find(t: Tables) -> DataFrame | None:
     where, values = bounds(t), carried(t)
     if where is None or values is None or not keeps_offsets(t):
         return None
-    cut = F.coalesce("cut_destination", "cut_source", "bound")
-    stopped = where.where("stopped and b_end is not null").withColumns(
-        {"cut": cut, "recorded": F.coalesce("cut_destination", "cut_source").isNotNull()}
-    )
+    stopped = where.where("stopped and b_end is not null")
     if stopped.isEmpty():
         return None
-    local = t.sends.where("outcome in ('acked', 'committed', 'unknown')")
+    stopped = stopped.join(_marker_ends(t), list(PAIR), "left")
+    # Without a recorded cut it is where the source's records and markers end.
+    recorded = F.coalesce("cut_destination", "cut_source")
+    cut = F.coalesce(recorded, F.greatest("bound", "marker_end"))
+    stopped = stopped.withColumns({"cut": cut, "recorded": recorded.isNotNull()})
+    local = t.sends.where("outcome != 'failed'")  # an aborted transaction's records are in the log, too
     local = local.select(F.col("cluster").alias("destination"), *PAIR[2:], "value").distinct()
     log = t.truth_log.withColumnRenamed("cluster", "destination").join(
         F.broadcast(stopped.select(*PAIR)), list(PAIR[1:])
@@ -62,6 +64,16 @@ def find(t: Tables) -> DataFrame | None:
     parts = [_ends(stopped), _mirrored_above(values, local, stopped), _transactions(t, stopped)]
     parts.append(_resets(t, log, stopped))
     return union([_row(part) for part in parts])
+
+
+def _marker_ends(t: Tables) -> DataFrame:
+    """Where the markers end that both logs hold: PAIR, marker_end."""
+    marks = t.truth_log.where("control_type in ('COMMIT', 'ABORT')")
+    marks = marks.select("cluster", *PAIR[2:], "offset", "control_type", "producer_id")
+    own = marks.withColumnRenamed("cluster", "source")
+    there = marks.withColumnRenamed("cluster", "destination")
+    both = own.join(there, [*PAIR[2:], "offset", "control_type", "producer_id"])
+    return both.groupBy(*PAIR).agg((F.max("offset") + 1).alias("marker_end"))
 
 
 def _row(rows: DataFrame) -> DataFrame:

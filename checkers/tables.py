@@ -123,10 +123,12 @@ class Tables:
             return log.withColumn("txn_end", F.lit(None).cast("string")).withColumn("aborted", F.lit(False))
         # Not by epoch: with transaction version 2 a marker carries the epoch after that of its records.
         # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
-        ahead = Window.partitionBy(*REPLICA, "producer_id").orderBy(F.desc("offset"))
+        # An imported history may name a transaction and no producer id.
+        named = F.when(F.col("producer_id") == -1, F.col("txn"))
+        ahead = Window.partitionBy(*REPLICA, "producer_id", named).orderBy(F.desc("offset"))
         ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.col("control_type"))
-        in_txn = F.col("control_type").isNull() & (F.col("producer_id") >= 0)
+        in_txn = F.col("control_type").isNull() & (F.col("producer_id") >= -1)
         in_txn = in_txn & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
         log = log.withColumn("txn_end", F.when(in_txn, F.last(marker, ignorenulls=True).over(ahead)))
         return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
@@ -305,9 +307,10 @@ class Tables:
         return partitions.final_state(self)
 
     @cached_property
-    def observed(self) -> frozenset[str]:
-        """Letters of the clusters of which at least one partition was looked at."""
-        return frozenset(r[0] for r in self.final_state.select("cluster").distinct().collect())
+    def observed(self) -> frozenset[tuple[str, str]]:
+        """(cluster, topic) of which at least one partition was looked at."""
+        rows = self.final_state.where("cluster is not null and topic is not null")
+        return frozenset((r[0], r[1]) for r in rows.select("cluster", "topic").distinct().collect())
 
     @cached_property
     def compacted(self) -> DataFrame | None:
