@@ -185,6 +185,11 @@ class Pool:
             self._connections[key] = Connection(address, timeout_s=self._timeout_s, client_id=self._client_id)
         return self._connections[key]
 
+    def drop(self, purpose: str) -> None:
+        """Drop the connections that were kept for one purpose."""
+        for key in [key for key in self._connections if key[1] == purpose]:
+            self._connections.pop(key).close()
+
     def close(self) -> None:
         """Drop all connections."""
         for connection in self._connections.values():

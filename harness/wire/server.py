@@ -99,6 +99,8 @@ class WireServer:
             self._clients.add(task)
             try:
                 await self._serve(name, reader, writer)
+            except asyncio.CancelledError:
+                pass  # by `close`; asyncio would log it as an error of its callback
             finally:
                 self._clients.discard(task)
 

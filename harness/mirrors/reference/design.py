@@ -4,6 +4,7 @@ A design is one value per switch. Presets reproduce the revisions of the design;
 What each value does is a small policy beside its user, looked up from a table by the value.
 """
 
+# ruff: noqa: RUF009
 from __future__ import annotations
 
 import difflib

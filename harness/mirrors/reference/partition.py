@@ -170,6 +170,8 @@ class LedPartition:
         if self.high_watermark is not None:
             self.high_watermark = min(self.high_watermark, offset)
         self.log_end = min(self.log_end, offset)
+        if self.limit is not None:
+            self.limit = min(self.limit, offset)
         self.log_start = min(self.log_start, offset)
         self.tail = [batch for batch in self.tail if batch.next_offset <= offset]
         self.shifts.truncate(offset)
@@ -209,11 +211,18 @@ class LedPartition:
         """The mirror's own batches from an offset on."""
         return b"".join(batch.records for batch in self.tail if batch.base >= offset)
 
-    def advance_log_start(self, offset: int) -> None:
-        """The source's log start went forward."""
+    def feed_log_start(self, offset: int) -> bool:
+        """The source's log starts here. Followers are told as far as they have come; returns whether it moved."""
+        moved = min(offset, self.log_end)
+        if moved <= self.log_start:
+            return False
+        self.log_start = moved
+        return True
+
+    def jump(self, offset: int) -> None:
+        """The source's log start passed the log end: followers begin anew at it."""
         self.log_start = max(self.log_start, offset)
-        if self.log_start > self.log_end:
-            self.log_end = self.log_start
+        self.log_end = max(self.log_end, offset)
 
     @property
     def sent_log_start(self) -> int:

@@ -1,0 +1,355 @@
+"""What clients and followers are answered: consumers are sent to a replica that has a log, writers are refused.
+
+Everything that is no partition's business (metadata, topics, configurations, ACLs, producer ids) is passed on to a
+real broker of the destination. Lists that an admin client collects from every broker are empty here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+import sys
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v17 import request as fetch_v17
+from kio.schema.list_offsets.v7 import request as offsets_v7
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import Records, i8, i32, i32Timedelta, i64
+
+from harness.mirrors.reference.fetch_codec import FIRST_VERSION
+from harness.mirrors.reference.follower_fetch import FollowerFetch
+from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.partition import LedPartition
+from harness.wire import frames
+from harness.wire.frames import WireError
+from harness.wire.server import Request, WireServer
+
+_LOG = logging.getLogger(__name__)
+
+PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, EPOCH_ENDS, WRITE_MARKERS = 0, 1, 2, 21, 23, 27
+LIST_GROUPS, DESCRIBE_LOG_DIRS, LIST_TRANSACTIONS = 16, 35, 66
+
+# metadata, coordinators, topics, producer ids, ACLs, configurations, partitions, elections, reassignments, quotas,
+# credentials, quorum, features, cluster, topic partitions
+PASSED_ON: Final = (3, 10, 19, 20, 22, 29, 30, 31, 32, 33, 37, 43, 44, 45, 46, 48, 49, 50, 51, 55, 57, 60, 75)
+
+READ_ONLY: Final = ErrorCode.policy_violation
+READ_ONLY_MESSAGE: Final = "the topic is a mirror and read-only until it is stopped"
+
+EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
+_DEBUGGING_REPLICA: Final = -2  # a follower answers ListOffsets of this replica id
+_ZERO: Final = i32Timedelta.parse(datetime.timedelta())
+
+
+class Answers:
+    """The handlers of one process."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._followers = FollowerFetch(hub)
+
+    def server(self) -> WireServer:
+        """A server with all handlers."""
+        return WireServer(
+            {
+                PRODUCE: ((3, 13), self.produce),
+                FETCH: ((11, 18), self.fetch),
+                LIST_OFFSETS: ((1, 10), self.list_offsets),
+                DELETE_RECORDS: ((0, 2), self.delete_records),
+                EPOCH_ENDS: ((2, 4), self.epoch_ends),
+                WRITE_MARKERS: ((1, 2), self.write_markers),
+                LIST_GROUPS: ((0, 5), self.nothing_here),
+                DESCRIBE_LOG_DIRS: ((1, 5), self.nothing_here),
+                LIST_TRANSACTIONS: ((0, 2), self.nothing_here),
+            }
+        )
+
+    async def pass_on(self, server: WireServer) -> None:
+        """Offer what a real broker of the destination offers. Raises WireError."""
+        for address in (await self._hub.destination.brokers()).values():
+            try:
+                theirs = await self._hub.destination.connection(address, "passed-on").versions()
+            except WireError:
+                continue
+            server.pass_on({key: theirs[key] for key in PASSED_ON if key in theirs}, self._ask_broker)
+            return
+        raise WireError("no broker of the destination tells its API versions")
+
+    async def _ask_broker(self, request: Request) -> bytes:
+        failures = []
+        for broker, address in (await self._hub.destination.brokers()).items():
+            if broker == self._hub.me:
+                continue
+            connection = self._hub.destination.connection(address, f"passed-on-{request.listener}")
+            try:
+                payload, used = await connection.exchange(request.api_key, request.version, request.body, timeout_s=20)
+            except WireError as error:
+                failures.append(str(error))
+                continue
+            return payload[used:]
+        raise WireError("no broker of the destination answered: " + "; ".join(failures))
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    async def fetch(self, request: Request) -> Any:
+        """Fetch, of followers and consumers."""
+        asked = request.decode()
+        if request.version >= 15:
+            follower, epoch = int(asked.replica_state.replica_id), int(asked.replica_state.replica_epoch)
+        else:
+            follower, epoch = int(asked.replica_id), -1
+        if follower >= 0 and request.version >= FIRST_VERSION:
+            return await self._followers.answer(request, asked, follower, epoch)
+        return self._send_away(request.version, asked)
+
+    def _send_away(self, version: int, asked: Any) -> Any:
+        kinds = _kinds(FETCH, version)
+        topics = []
+        for topic in asked.topics:
+            parts = []
+            for part in topic.partitions:
+                led = self._find(topic, int(part.partition))
+                error = self._consumer_error(led, int(part.current_leader_epoch))
+                replica = -1 if led is None or error is not ErrorCode.none else self._read_replica(led)
+                if error is ErrorCode.none and replica < 0:
+                    error = ErrorCode.offset_not_available
+                hw = -1 if led is None or led.high_watermark is None else led.high_watermark
+                parts.append(
+                    _make(
+                        kinds.PartitionData,
+                        partition_index=part.partition,
+                        error_code=error,
+                        high_watermark=i64(hw),
+                        last_stable_offset=i64(hw),
+                        log_start_offset=i64(0 if led is None else led.sent_log_start),
+                        aborted_transactions=None,
+                        preferred_read_replica=BrokerId(replica),
+                        records=Records(b""),
+                    )
+                )
+            topics.append(
+                _make(
+                    kinds.FetchableTopicResponse,
+                    topic_id=getattr(topic, "topic_id", None),
+                    topic=getattr(topic, "topic", None),
+                    partitions=tuple(parts),
+                )
+            )
+        return _make(
+            kinds.FetchResponse,
+            throttle_time=_ZERO,
+            error_code=ErrorCode.none,
+            session_id=i32(0),
+            responses=tuple(topics),
+        )
+
+    def _consumer_error(self, led: LedPartition | None, epoch: int) -> ErrorCode:
+        if led is None or not led.leading:
+            return ErrorCode.not_leader_or_follower
+        if epoch in (-1, led.leader_epoch):
+            return ErrorCode.none
+        return ErrorCode.fenced_leader_epoch if epoch < led.leader_epoch else ErrorCode.unknown_leader_epoch
+
+    @staticmethod
+    def _read_replica(led: LedPartition) -> int:
+        """An in-sync follower, another one for each partition."""
+        able = sorted(led.isr - {led.me})
+        return able[led.partition % len(able)] if able else -1
+
+    async def list_offsets(self, request: Request) -> Any:
+        """ListOffsets: what this process knows itself, timestamps from a follower."""
+        asked = request.decode()
+        kinds = _kinds(LIST_OFFSETS, request.version)
+        topics = []
+        for topic in asked.topics:
+            parts = []
+            for part in topic.partitions:
+                led = self._find(topic, int(part.partition_index))
+                error = self._consumer_error(led, int(getattr(part, "current_leader_epoch", -1)))
+                offset = time = -1
+                if led is not None and error is ErrorCode.none:
+                    error, offset, time = await self._offset(led, asked, int(part.timestamp))
+                parts.append(
+                    _make(
+                        kinds.ListOffsetsPartitionResponse,
+                        partition_index=part.partition_index,
+                        error_code=error,
+                        timestamp=i64(time),
+                        offset=i64(offset),
+                        leader_epoch=i32(-1 if led is None else led.leader_epoch),
+                    )
+                )
+            topics.append(kinds.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(parts)))
+        return _make(kinds.ListOffsetsResponse, throttle_time=_ZERO, topics=tuple(topics))
+
+    async def _offset(self, led: LedPartition, asked: Any, timestamp: int) -> tuple[ErrorCode, int, int]:
+        if led.high_watermark is None:
+            return ErrorCode.leader_not_available, -1, -1
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return ErrorCode.none, led.log_start, -1
+        if int(asked.replica_id) >= 0:
+            return ErrorCode.none, led.log_end, -1
+        if timestamp == LATEST and int(getattr(asked, "isolation_level", 0)) == 0:
+            return ErrorCode.none, led.high_watermark, -1
+        try:
+            if timestamp == LATEST:
+                return ErrorCode.none, await self._last_stable(led), -1
+            return await self._by_time(led, timestamp)
+        except WireError as error:
+            _LOG.info("%s-%d: offsets from a follower: %s", led.topic, led.partition, error)
+            return ErrorCode.leader_not_available, -1, -1
+
+    async def _last_stable(self, led: LedPartition) -> int:
+        """The last stable offset as a follower has it: consumers may fetch there."""
+        part = fetch_v17.FetchPartition(
+            partition=i32(led.partition), fetch_offset=i64(led.high_watermark or 0), partition_max_bytes=i32(1)
+        )
+        request = fetch_v17.FetchRequest(
+            max_wait=_ZERO,
+            min_bytes=i32(0),
+            max_bytes=i32(1),
+            isolation_level=i8(1),
+            topics=(fetch_v17.FetchTopic(topic_id=led.topic_id, partitions=(part,)),),
+            forgotten_topics_data=(),
+        )
+        answer = await self._hub.destination.call_broker(self._read_replica(led), request)
+        found = answer.responses[0].partitions[0]
+        if found.error_code is not ErrorCode.none:
+            raise WireError(found.error_code.name)
+        return int(found.last_stable_offset)
+
+    async def _by_time(self, led: LedPartition, timestamp: int) -> tuple[ErrorCode, int, int]:
+        part = offsets_v7.ListOffsetsPartition(partition_index=i32(led.partition), timestamp=i64(timestamp))
+        request = offsets_v7.ListOffsetsRequest(
+            replica_id=BrokerId(_DEBUGGING_REPLICA),
+            isolation_level=i8(0),
+            topics=(offsets_v7.ListOffsetsTopic(name=TopicName(led.topic), partitions=(part,)),),
+        )
+        answer = await self._hub.destination.call_broker(self._read_replica(led), request)
+        found = answer.topics[0].partitions[0]
+        return found.error_code, int(found.offset), int(found.timestamp)
+
+    async def epoch_ends(self, request: Request) -> Any:
+        """OffsetForLeaderEpoch: where an epoch ended in the log that the followers have."""
+        kinds = _kinds(EPOCH_ENDS, request.version)
+        topics = []
+        for topic in request.decode().topics:
+            parts = []
+            for part in topic.partitions:
+                led = self._find(topic, int(part.partition))
+                error = self._consumer_error(led, int(part.current_leader_epoch))
+                epoch = end = -1
+                if led is not None and error is ErrorCode.none:
+                    epoch, known_end = led.epochs.end_of(int(part.leader_epoch))
+                    end = led.log_end if known_end is None and epoch >= 0 else -1 if known_end is None else known_end
+                parts.append(
+                    kinds.EpochEndOffset(
+                        error_code=error, partition=part.partition, leader_epoch=i32(epoch), end_offset=i64(end)
+                    )
+                )
+            topics.append(kinds.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(parts)))
+        return _make(kinds.OffsetForLeaderEpochResponse, throttle_time=_ZERO, topics=tuple(topics))
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    async def produce(self, request: Request) -> Any:
+        """Refused: a mirror is read-only."""
+        asked = request.decode()
+        kinds = _kinds(PRODUCE, request.version)
+        topics = []
+        for topic in asked.topic_data:
+            parts = []
+            for part in topic.partition_data:
+                led = self._find(topic, int(part.index))
+                mirrored = led is not None and led.leading and self._hub.mirrored_of(led) is not None
+                parts.append(
+                    _make(
+                        kinds.PartitionProduceResponse,
+                        index=part.index,
+                        error_code=READ_ONLY if mirrored else ErrorCode.not_leader_or_follower,
+                        base_offset=i64(-1),
+                        log_append_time=None,
+                        record_errors=(),
+                        error_message=READ_ONLY_MESSAGE if mirrored else None,
+                    )
+                )
+            topics.append(
+                _make(
+                    kinds.TopicProduceResponse,
+                    name=getattr(topic, "name", None),
+                    topic_id=getattr(topic, "topic_id", None),
+                    partition_responses=tuple(parts),
+                )
+            )
+        if int(asked.acks) == 0:
+            raise WireError("a producer with acks=0 wrote to a mirror, which is read-only")
+        return _make(kinds.ProduceResponse, responses=tuple(topics), throttle_time=_ZERO)
+
+    async def delete_records(self, request: Request) -> Any:
+        """Refused: the log start is the source's."""
+        kinds = _kinds(DELETE_RECORDS, request.version)
+        topics = [
+            kinds.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    kinds.DeleteRecordsPartitionResult(
+                        partition_index=part.partition_index, low_watermark=i64(-1), error_code=READ_ONLY
+                    )
+                    for part in topic.partitions
+                ),
+            )
+            for topic in request.decode().topics
+        ]
+        return _make(kinds.DeleteRecordsResponse, throttle_time=_ZERO, topics=tuple(topics))
+
+    async def write_markers(self, request: Request) -> Any:
+        """Done: no record of a local transaction was ever taken here, so there is nothing to mark.
+
+        An error would make the coordinator ask for ever, and its transactional id could do nothing else.
+        """
+        kinds = _kinds(WRITE_MARKERS, request.version)
+        markers = [
+            kinds.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=tuple(
+                    kinds.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=tuple(
+                            kinds.WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.none)
+                            for index in topic.partition_indexes
+                        ),
+                    )
+                    for topic in marker.topics
+                ),
+            )
+            for marker in request.decode().markers
+        ]
+        return kinds.WriteTxnMarkersResponse(markers=tuple(markers))
+
+    async def nothing_here(self, request: Request) -> Any:
+        """An empty list."""
+        response = frames.response_type(request.api_key, request.version)
+        empty: dict[str, Any] = {"throttle_time": _ZERO, "error_code": ErrorCode.none}
+        for name in ("groups", "results", "transaction_states", "unknown_state_filters"):
+            empty[name] = ()
+        return _make(response, **empty)
+
+    def _find(self, topic: Any, partition: int) -> LedPartition | None:
+        topic_id = getattr(topic, "topic_id", None)
+        if topic_id is not None:
+            return self._hub.partitions.get((topic_id, partition))
+        name = getattr(topic, "name", None) or getattr(topic, "topic", None)
+        return self._hub.by_name.get((str(name), partition))
+
+
+def _kinds(api_key: int, version: int) -> Any:
+    """The module of kio that has a response's classes."""
+    return sys.modules[frames.response_type(api_key, version).__module__]
+
+
+def _make(kind: Any, **values: Any) -> Any:
+    """An entity with those of the values that its version has."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in values.items() if name in names})

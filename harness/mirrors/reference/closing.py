@@ -1,0 +1,94 @@
+"""What a stop does with transactions that are open at the last mirrored offset: one small policy per `on_stop` value.
+
+The followers' logs know their producers (DescribeProducers is answered by followers too); nothing is tracked here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from harness.mirrors.reference.design import OnStop, Toggle
+from harness.mirrors.reference.destination import ProducerInfo, producers
+from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.partition import LedPartition, Tail
+from harness.mirrors.reference.source import Mirrored
+from harness.wire.batches import pid_reset_marker, transaction_marker
+from harness.wire.frames import WireError
+
+ClosePolicy = Callable[[Hub, LedPartition], Awaitable[None]]
+
+
+async def open_transactions(hub: Hub, led: LedPartition) -> list[ProducerInfo]:
+    """Producers with an open transaction in an in-sync follower's log, by their first offset. Raises WireError."""
+    failures = []
+    for broker in sorted(led.in_sync_followers):
+        try:
+            found = await producers(hub.destination, broker, (led.topic, led.partition))
+        except WireError as error:
+            failures.append(str(error))
+            continue
+        return sorted((p for p in found if p.open_since >= 0), key=lambda p: p.open_since)
+    raise WireError("no in-sync follower tells its producers: " + "; ".join(failures))
+
+
+async def abort_open_transactions(hub: Hub, led: LedPartition) -> None:
+    """An ABORT marker for each, as the transaction coordinator would have it written."""
+    now = int(time.time() * 1000)
+    batches = []
+    offset = led.log_end
+    for producer in await open_transactions(hub, led):
+        records = transaction_marker(
+            commit=False,
+            base_offset=offset,
+            leader_epoch=led.leader_epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            coordinator_epoch=max(0, producer.coordinator_epoch),
+            timestamp_ms=now,
+        )
+        batches.append(Tail(offset, offset + 1, records))
+        offset += 1
+    led.append_tail(batches)
+    hub.changed(led)
+
+
+async def truncate_to_last_stable(hub: Hub, led: LedPartition) -> None:
+    """Everything from the first open transaction on goes, of other producers too."""
+    found = await open_transactions(hub, led)
+    if found and found[0].open_since < led.log_end:
+        led.truncate(found[0].open_since)
+        hub.rewind(led)
+        hub.tell_cuts(led)
+
+
+async def nothing(_: Hub, __: LedPartition) -> None:
+    """They stay open: nobody will ever end them on the destination."""
+
+
+ON_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
+    OnStop.ABORT: abort_open_transactions,
+    OnStop.TRUNCATE: truncate_to_last_stable,
+    OnStop.NOTHING: nothing,
+}
+
+
+def no_reset(_: Hub, __: Mirrored) -> None:
+    """No MIRROR_PID_RESET record."""
+
+
+def append_reset(hub: Hub, mirrored: Mirrored) -> None:
+    """A MIRROR_PID_RESET record behind everything else. Stock brokers store it and ignore it."""
+    led = mirrored.led
+    records = pid_reset_marker(
+        base_offset=led.log_end,
+        leader_epoch=led.leader_epoch,
+        source_cluster_id=mirrored.link.cluster_id,
+        timestamp_ms=int(time.time() * 1000),
+    )
+    led.append_tail([Tail(led.log_end, led.log_end + 1, records)])
+    hub.changed(led)
+
+
+PID_RESET: Final[Mapping[Toggle, Callable[[Hub, Mirrored], None]]] = {Toggle.ON: append_reset, Toggle.OFF: no_reset}

@@ -1,0 +1,120 @@
+"""Answers followers' Fetch requests: takes in where they are, waits until there is something to say, says it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from harness.mirrors.reference.cursors import Content, Cursor, CursorKey, Opened, Session, content
+from harness.mirrors.reference.fetch_codec import encode_answer
+from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.partition import Refused
+from harness.wire.server import Request
+
+_LONGEST_WAIT_S: Final = 1.0
+
+
+class FollowerFetch:
+    """The handler. hub: this process."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def answer(self, request: Request, fetch: Any, follower: int, broker_epoch: int) -> Sequence[bytes]:
+        """The body of the response."""
+        hub = self._hub
+        opened, ended = hub.sessions.open(fetch, follower=follower, client_id=request.client_id)
+        for session in ended:
+            await hub.end_session(session)
+        if not isinstance(opened, Opened):
+            return encode_answer((), session_id=0, error=opened)
+        session = opened.session
+        if opened.full:
+            hub.start_session(session)
+        session.fetched_at, session.broker_epoch = hub.clock(), broker_epoch
+        self._take_in(session, fetch)
+        session.wants.set()
+        ready = await self._ready(session, min(_LONGEST_WAIT_S, fetch.max_wait.total_seconds()))
+        parts = self._say(session, ready, int(fetch.max_bytes), full=opened.full)
+        hub.counters.fetches_answered += 1
+        session.wants.set()
+        return parts
+
+    def _take_in(self, session: Session, fetch: Any) -> None:
+        session.forget(_keys(fetch.forgotten_topics_data, "partitions"))
+        for topic in fetch.topics:
+            for part in topic.partitions:
+                key = (topic.topic_id, int(part.partition))
+                self._follower_at(session.place(key, self._hub.partitions.get(key)), part)
+        for cursor, end in session.sent:
+            if cursor.offset != end:  # it did not take what it was given
+                cursor.rewind()
+        session.sent.clear()
+
+    def _follower_at(self, cursor: Cursor, part: Any) -> None:
+        hub, session, led = self._hub, cursor.session, cursor.partition
+        if led is None:
+            hub.look_now.set()
+            session.mark(cursor)
+            return
+        before = led.high_watermark
+        verdict = led.fetch(
+            session.follower,
+            current_epoch=int(part.current_leader_epoch),
+            offset=int(part.fetch_offset),
+            last_epoch=int(part.last_fetched_epoch),
+            log_start=int(part.log_start_offset),
+            broker_epoch=session.broker_epoch,
+            now=session.fetched_at,
+        )
+        cursor.move(int(part.fetch_offset))
+        cursor.last_epoch = int(part.last_fetched_epoch)
+        cursor.verdict = verdict
+        if isinstance(verdict, Refused) and verdict.error in (
+            ErrorCode.unknown_leader_epoch,
+            ErrorCode.unknown_topic_or_partition,
+        ):
+            hub.look_now.set()
+        session.mark(cursor)
+        if led.high_watermark != before:
+            hub.changed(led)
+
+    async def _ready(self, session: Session, wait_s: float) -> list[Cursor]:
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while True:
+            session.event.clear()
+            ready = session.take_ready()
+            left = deadline - asyncio.get_running_loop().time()
+            if ready or left <= 0:
+                return ready
+            try:
+                async with asyncio.timeout(left):
+                    await session.event.wait()
+            except TimeoutError:
+                return session.take_ready()
+
+    @staticmethod
+    def _say(session: Session, ready: Iterable[Cursor], most: int, *, full: bool) -> Sequence[bytes]:
+        said: dict[CursorKey, Content] = {}
+        left = most
+        for cursor in ready:
+            if left <= 0:
+                break
+            one = content(cursor, left)
+            left -= len(one.records)
+            said[cursor.key] = one
+            session.said(cursor)
+            if cursor.ready:
+                session.mark(cursor)
+        if full:
+            for key, cursor in session.cursors.items():
+                if key not in said:
+                    said[key] = content(cursor, 0) if not cursor.chunks else Content(key)
+        return encode_answer(said.values(), session_id=session.session_id)
+
+
+def _keys(topics: Iterable[Any], name: str) -> Iterable[CursorKey]:
+    return [(topic.topic_id, int(partition)) for topic in topics for partition in getattr(topic, name)]

@@ -1,0 +1,186 @@
+"""What all parts of one process share: the partitions that it leads, followers' sessions, the source links."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from harness.mirrors.reference.cursors import CursorKey, Session, Sessions
+from harness.mirrors.reference.design import Design, FetchLimit
+from harness.mirrors.reference.partition import Diverging, LedPartition, Refused
+from harness.mirrors.reference.reading import Feeder
+from harness.mirrors.reference.settings import Settings
+from harness.mirrors.reference.source import Mirrored
+from harness.wire.cluster import Cluster
+
+_LOG = logging.getLogger(__name__)
+_ISOLATION: Final = {FetchLimit.HIGH_WATERMARK: 0, FetchLimit.LAST_STABLE: 1}
+
+SaveEpochs = Callable[[Mirrored], Awaitable[bool]]
+Trouble = Callable[[Mirrored], Awaitable[None]]
+
+
+@dataclass
+class Counters:
+    """For the metrics."""
+
+    bytes_fetched: int = 0
+    fetches_answered: int = 0
+    bytes_by_partition: dict[str, int] = field(default_factory=dict)
+
+
+class Hub:
+    """See the module. One event loop; nothing here blocks."""
+
+    def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.settings = settings
+        self.design: Design = settings.design
+        self.me = settings.broker_id
+        self.broker_epoch = -1
+        self.clock = clock
+        self.destination = Cluster(settings.destination.bootstrap, controllers=settings.destination.controllers)
+        self.cluster_id = ""
+        self.partitions: dict[CursorKey, LedPartition] = {}
+        self.by_name: dict[tuple[str, int], LedPartition] = {}
+        self.expected_topics: set[str] = set()  # the mirrors' own: never taken for strays
+        self.sessions = Sessions()
+        self.isolation = _ISOLATION[self.design.fetch_limit]
+        self.look_now = asyncio.Event()  # the destination's metadata is to be asked at once
+        self.counters = Counters()
+        self.save_source_epochs: SaveEpochs | None = None
+        self.out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None
+        self.diverged: Callable[[Mirrored, int, int], Awaitable[None]] | None = None
+        self._mirrored: dict[LedPartition, Mirrored] = {}
+        self._feeders: dict[Session, asyncio.Task[None]] = {}
+
+    # --- partitions --------------------------------------------------------------------------------------------
+
+    def add(self, led: LedPartition, mirrored: Mirrored | None = None) -> None:
+        """Answer followers of this partition from now on."""
+        self.partitions[led.topic_id, led.partition] = led
+        self.by_name[led.topic, led.partition] = led
+        if mirrored is not None:
+            self._mirrored[led] = mirrored
+
+    def remove(self, led: LedPartition) -> None:
+        """It is none of ours any more."""
+        self.partitions.pop((led.topic_id, led.partition), None)
+        if self.by_name.get((led.topic, led.partition)) is led:
+            del self.by_name[led.topic, led.partition]
+        self._mirrored.pop(led, None)
+
+    def mirrored_of(self, led: LedPartition) -> Mirrored | None:
+        """Where a partition's records come from; None when it is not mirrored."""
+        return self._mirrored.get(led)
+
+    def all_mirrored(self) -> Iterable[Mirrored]:
+        """Every mirrored partition that this process has."""
+        return list(self._mirrored.values())
+
+    def changed(self, led: LedPartition) -> None:
+        """Followers may have something to hear of this partition."""
+        for cursor in self.sessions.of(led):
+            cursor.session.mark(cursor)
+
+    def rewind(self, led: LedPartition) -> None:
+        """What was fetched ahead for this partition is not to be given."""
+        for cursor in self.sessions.of(led):
+            cursor.rewind()
+            cursor.session.wants.set()
+
+    def tell_cuts(self, led: LedPartition) -> None:
+        """Followers that stand behind a cut, or before the log start, hear of it without asking again."""
+        for cursor in self.sessions.of(led):
+            cut = led.cuts.get(cursor.session.follower)
+            if cut is not None and cursor.offset > cut:
+                cursor.verdict = Diverging(cursor.last_epoch, cut)
+            elif cursor.offset < led.log_start:
+                cursor.verdict = Refused(ErrorCode.offset_out_of_range)
+            cursor.session.mark(cursor)
+
+    def wake(self) -> None:
+        """Followers may be supplied again."""
+        for session in self.sessions:
+            session.wants.set()
+
+    # --- followers' sessions -----------------------------------------------------------------------------------
+
+    def start_session(self, session: Session) -> None:
+        """Supply a follower."""
+        feeder = Feeder(session, self, budget=self.settings.budget)
+        self._feeders[session] = asyncio.create_task(feeder.run())
+
+    async def end_session(self, session: Session) -> None:
+        """Stop supplying it."""
+        task = self._feeders.pop(session, None)
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for mirrored in self.all_mirrored():
+            mirrored.link.cluster.pool.drop(f"fetch-{session.session_id}")
+
+    @property
+    def bytes_held(self) -> int:
+        """Fetched ahead, over all followers."""
+        return sum(session.held for session in self.sessions)
+
+    # --- what the source says ----------------------------------------------------------------------------------
+
+    def source_seen(self, mirrored: Mirrored, part: Any) -> None:
+        """The source's leader answered for a partition."""
+        view = mirrored.view
+        view.high_watermark, view.last_stable = int(part.high_watermark), int(part.last_stable_offset)
+        start = int(part.log_start_offset)
+        if start > view.log_start:
+            view.log_start = start
+            led = mirrored.led
+            if led.feed_log_start(led.shifts.destination(start)):
+                self.changed(led)
+
+    def fetched(self, mirrored: Mirrored, size: int) -> None:
+        """Bytes came in for a follower."""
+        self.counters.bytes_fetched += size
+        name = mirrored.name
+        self.counters.bytes_by_partition[name] = self.counters.bytes_by_partition.get(name, 0) + size
+
+    async def source_epochs_began(self, mirrored: Mirrored, epochs: Iterable[tuple[int, int]]) -> bool:
+        """Remember where epochs of the source began, before a record of them is handed on. False: not stored."""
+        news = [mirrored.source_epochs.begin(epoch, start) for epoch, start in epochs]
+        if not any(news) or self.save_source_epochs is None:
+            return True
+        return await self.save_source_epochs(mirrored)
+
+    def source_refused(self, mirrored: Mirrored, offset: int) -> None:
+        """The source has no such offset: find out why, once at a time."""
+        if self.out_of_range is not None:
+            self._look_into(mirrored, self.out_of_range(mirrored, offset))
+
+    def source_diverged(self, mirrored: Mirrored, epoch: int, end: int) -> None:
+        """The source's log is another one behind this epoch's end."""
+        if self.diverged is not None:
+            self._look_into(mirrored, self.diverged(mirrored, epoch, end))
+
+    def _look_into(self, mirrored: Mirrored, work: Any) -> None:
+        if mirrored.trouble is not None:
+            work.close()
+            return
+
+        async def looking() -> None:
+            try:
+                await work
+            except Exception:
+                _LOG.exception("%s: the source refused an offset, and the reason cannot be found", mirrored.name)
+                await asyncio.sleep(1)
+            finally:
+                mirrored.trouble = None
+                self.wake()
+
+        mirrored.trouble = asyncio.create_task(looking())

@@ -1,0 +1,222 @@
+"""The life of mirrored partitions: a loop that brings each partition's log to where its recorded state wants it.
+
+States are records in the state topic. A request (start, stop, pause, resume) only changes records; the loop does the
+work in groups of partitions and may be interrupted anywhere: after a restart the records say what is to be done, the
+destination's metadata and the followers' logs say how far it came. The named steps are in `steps`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from harness.errors import MirrorError
+from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.model import PartitionKey, PartitionRecord
+from harness.mirrors.reference.partition import Feed, LedPartition
+from harness.mirrors.reference.source import Mirrored, SourceLink
+from harness.mirrors.reference.stamping import Stamp
+from harness.mirrors.reference.state_store import StateStore
+from harness.mirrors.reference.states import PartitionState, allowed
+from harness.mirrors.reference.steps import CrashPoints
+from harness.wire.frames import WireError
+
+_LOG = logging.getLogger(__name__)
+
+_TICK_S: Final = 0.2
+_BACK_OFF_S: Final = 1.0
+
+S = PartitionState
+Work = Callable[[Sequence[Mirrored]], Any]
+Listener = Callable[[PartitionRecord | None, PartitionRecord], None]
+
+TO_BE_LED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED, S.STOPPING})
+
+
+class Lifecycle:
+    """Records, the partitions behind them, and the loop. work: what each state asks for, set by the process."""
+
+    def __init__(self, hub: Hub, store: StateStore, crash: CrashPoints) -> None:
+        self.hub = hub
+        self.store = store
+        self.crash = crash
+        self.records: dict[PartitionKey, PartitionRecord] = {}
+        self.links: dict[str, SourceLink] = {}
+        self.work: dict[PartitionState, Work] = {}
+        self.listeners: list[Listener] = []
+        self.poked = asyncio.Event()
+        self._mirrored: dict[PartitionKey, Mirrored] = {}
+        self._busy: set[PartitionKey] = set()
+        self._not_before: dict[PartitionKey, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- records -----------------------------------------------------------------------------------------------
+
+    async def save(self, records: Sequence[PartitionRecord]) -> None:
+        """Store records, then count them as true. Raises MirrorError when they cannot be stored."""
+        if not records:
+            return
+        await self.store.put(records)
+        for record in records:
+            old = self.records.get(record.key)
+            self.records[record.key] = record
+            if old is None or old.state is not record.state or old.error != record.error:
+                was = "-" if old is None else old.state
+                _LOG.info("%s-%d: %s -> %s %s", record.key.topic, record.key.partition, was, record.state, record.error)
+            for listener in self.listeners:
+                listener(old, record)
+
+    async def request(self, keys: Iterable[PartitionKey], state: PartitionState, *, from_states: Iterable[S]) -> int:
+        """Ask for another state. Raises MirrorError, and changes nothing, when one of them cannot go there."""
+        wanted, accepted = [], frozenset(from_states)
+        for key in keys:
+            record = self.records[key]
+            if record.state is state:
+                continue
+            if record.state not in accepted or not allowed(record.state, state):
+                raise MirrorError(
+                    f"{key.topic}-{key.partition} of mirror {key.mirror} is {record.state}; it cannot become {state}"
+                )
+            wanted.append(replace(record, state=state, error="", step=""))
+        await self.save(wanted)
+        self.poked.set()
+        return len(wanted)
+
+    async def fail(self, mirrored: Mirrored, why: str) -> None:
+        """A partition cannot go on; nothing is given to its followers any more."""
+        mirrored.led.feed = Feed.HELD
+        key = self.key_of(mirrored)
+        await self.save([replace(self.records[key], state=S.FAILED, error=why)])
+
+    def key_of(self, mirrored: Mirrored) -> PartitionKey:
+        """The record's key of a partition."""
+        return PartitionKey(mirrored.link.mirror, mirrored.led.topic, mirrored.led.partition)
+
+    def record_of(self, mirrored: Mirrored) -> PartitionRecord:
+        """The record of a partition."""
+        return self.records[self.key_of(mirrored)]
+
+    def mirrored(self, key: PartitionKey) -> Mirrored | None:
+        """What this process has of a partition; None when another process has it."""
+        return self._mirrored.get(key)
+
+    # --- partitions --------------------------------------------------------------------------------------------
+
+    def attach(self, record: PartitionRecord) -> Mirrored:
+        """The partition behind a record, held: nothing is given until its state says so."""
+        key = record.key
+        known = self._mirrored.get(key)
+        if known is not None and known.led.topic_id == record.topic_id:
+            return known
+        if known is not None:
+            self.hub.remove(known.led)
+        link, design = self.links[key.mirror], self.hub.design
+        stamp = Stamp.of(
+            leader_epoch=design.leader_epoch,
+            producer_ids=design.producer_ids,
+            gaps=design.gaps,
+            source_cluster=link.cluster_id,
+        )
+        led = LedPartition(
+            me=self.hub.me,
+            topic=key.topic,
+            partition=key.partition,
+            topic_id=record.topic_id,
+            own_epochs=stamp.rewrite_epochs,
+        )
+        made = Mirrored(led=led, link=link, source_topic_id=record.source_topic_id, stamp=stamp)
+        for epoch, start in record.source_epochs:
+            made.source_epochs.begin(epoch, start)
+        self._mirrored[key] = made
+        self.hub.add(led, made)
+        return made
+
+    def detach(self, key: PartitionKey) -> None:
+        """This process has nothing to do with it any more."""
+        known = self._mirrored.pop(key, None)
+        if known is not None:
+            self.hub.remove(known.led)
+
+    async def save_source_epochs(self, mirrored: Mirrored) -> bool:
+        """Store where the source's epochs began. False: not stored, so nothing of the new epoch may be given."""
+        record = self.records.get(self.key_of(mirrored))
+        if record is None:
+            return False
+        try:
+            await self.save([replace(record, source_epochs=mirrored.source_epochs.entries)])
+        except MirrorError as error:
+            _LOG.warning("%s: %s", mirrored.name, error)
+            return False
+        return True
+
+    # --- the loop ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                self._dispatch()
+            except Exception:
+                _LOG.exception("life cycle")
+            self.poked.clear()
+            try:
+                async with asyncio.timeout(_TICK_S):
+                    await self.poked.wait()
+            except TimeoutError:
+                continue
+
+    def _dispatch(self) -> None:
+        now = self.hub.clock()
+        groups: dict[PartitionState, list[Mirrored]] = {}
+        for key, record in self.records.items():
+            if record.owner != self.hub.me or key in self._busy or self._not_before.get(key, 0.0) > now:
+                continue
+            if record.state not in TO_BE_LED or key.mirror not in self.links:
+                continue
+            mirrored = self.attach(record)
+            if self._settled(record, mirrored):
+                continue
+            groups.setdefault(record.state, []).append(mirrored)
+        for state, group in groups.items():
+            self._start(self.work[state], group)
+
+    @staticmethod
+    def _settled(record: PartitionRecord, mirrored: Mirrored) -> bool:
+        if record.state is S.MIRRORING:
+            return mirrored.led.leading and mirrored.led.feed is Feed.SOURCE
+        if record.state is S.PAUSED:
+            return mirrored.led.leading
+        return False
+
+    def _start(self, work: Work, group: Sequence[Mirrored]) -> None:
+        keys = [self.key_of(mirrored) for mirrored in group]
+        self._busy.update(keys)
+
+        async def working() -> None:
+            try:
+                await work(group)
+            except (WireError, MirrorError, TimeoutError) as error:
+                _LOG.warning("%d partitions (%s, …): %s", len(group), group[0].name, error)
+                self._retry_later(keys)
+            except Exception:
+                _LOG.exception("%d partitions (%s, …)", len(group), group[0].name)
+                self._retry_later(keys)
+            finally:
+                self._busy.difference_update(keys)
+                self.poked.set()
+
+        task = asyncio.create_task(working())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _retry_later(self, keys: Iterable[PartitionKey]) -> None:
+        self._not_before.update(dict.fromkeys(keys, self.hub.clock() + _BACK_OFF_S))
+
+
+def new_record(key: PartitionKey, topic_id: uuid.UUID, source_topic_id: uuid.UUID, owner: int) -> PartitionRecord:
+    """A partition that is to be mirrored."""
+    return PartitionRecord(key=key, state=S.PREPARING, topic_id=topic_id, source_topic_id=source_topic_id, owner=owner)

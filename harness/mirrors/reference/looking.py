@@ -1,0 +1,105 @@
+"""Looks at the destination's metadata: which partitions this process leads, with which epoch and ISR.
+
+A real broker learns that from the metadata log; this one asks a real broker, every half second and at once when a
+follower knows more. Partitions that the controller placed on this broker though no mirror asked for it (it takes any
+live broker for new topics) are held and reported as strays, for `strays` to move away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.partition import LedPartition
+from harness.wire.cluster import Metadata, PartitionMeta, TopicMeta
+from harness.wire.frames import WireError
+
+_LOG = logging.getLogger(__name__)
+
+_EVERY_S: Final = 0.5
+_LEAST_BETWEEN_S: Final = 0.05
+
+
+class Looking:
+    """Keeps the hub's partitions as the controller has them. strays: called with those that no mirror asked for."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self.last: Metadata | None = None
+        self.strays: list[LedPartition] = []
+        self.new_look = asyncio.Condition()
+
+    async def look(self) -> Metadata:
+        """Ask and take in. Raises WireError."""
+        found = await self._hub.destination.metadata()
+        self.last = found
+        self._hub.cluster_id = found.cluster_id
+        for led in list(self._hub.partitions.values()):
+            meta = found.topics.get(led.topic)
+            part = None if meta is None or meta.topic_id != led.topic_id else meta.partitions.get(led.partition)
+            self._take_in(led, part)
+        self._find_strays(found)
+        async with self.new_look:
+            self.new_look.notify_all()
+        return found
+
+    async def keep(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self._hub.look_now.clear()
+            try:
+                await self.look()
+            except WireError as error:
+                _LOG.warning("destination metadata: %s", error)
+            await asyncio.sleep(_LEAST_BETWEEN_S)
+            try:
+                async with asyncio.timeout(_EVERY_S):
+                    await self._hub.look_now.wait()
+            except TimeoutError:
+                continue
+
+    async def until(self, condition: Callable[[Metadata], bool], *, timeout_s: float, what: str) -> Metadata:
+        """Look until a condition holds. Raises TimeoutError naming what was waited for."""
+        deadline = self._hub.clock() + timeout_s
+        while True:
+            try:
+                found = await self.look()
+                if condition(found):
+                    return found
+            except WireError as error:
+                _LOG.info("destination metadata: %s", error)
+            if self._hub.clock() > deadline:
+                raise TimeoutError(f"waited {timeout_s:g} s for {what}")
+            await asyncio.sleep(_LEAST_BETWEEN_S * 2)
+
+    def _take_in(self, led: LedPartition, part: PartitionMeta | None) -> None:
+        if part is None or part.leader != self._hub.me:
+            if led.leading:
+                _LOG.info("%s-%d: led by %s now", led.topic, led.partition, None if part is None else part.leader)
+                led.stand_down(-1 if part is None else part.leader_epoch)
+            if part is not None:
+                led.isr, led.replicas = frozenset(part.isr), part.replicas
+            return
+        if part.leader_epoch < led.leader_epoch:
+            return  # an older answer
+        if led.lead(epoch=part.leader_epoch, isr=part.isr, replicas=part.replicas, now=self._hub.clock()):
+            _LOG.info("%s-%d: led here at epoch %d, isr %s", led.topic, led.partition, part.leader_epoch, part.isr)
+            self._hub.rewind(led)
+
+    def _find_strays(self, found: Metadata) -> None:
+        for name, topic in found.topics.items():
+            if name in self._hub.expected_topics:
+                continue
+            for part in topic.partitions.values():
+                if self._hub.me in part.replicas and (topic.topic_id, part.partition) not in self._hub.partitions:
+                    self._adopt(topic, part)
+
+    def _adopt(self, topic: TopicMeta, part: PartitionMeta) -> None:
+        led = LedPartition(me=self._hub.me, topic=topic.name, partition=part.partition, topic_id=topic.topic_id)
+        self._hub.add(led)
+        self.strays.append(led)
+        self._take_in(led, part)
+        _LOG.info("%s-%d was placed here by the controller; it will be moved away", topic.name, part.partition)

@@ -1,0 +1,173 @@
+"""One mirror process: puts the parts together, starts and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from harness.errors import MirrorError
+from harness.mirrors.reference.answers import Answers
+from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.isr_keeper import IsrKeeper
+from harness.mirrors.reference.lifecycle import Lifecycle, new_record
+from harness.mirrors.reference.looking import Looking
+from harness.mirrors.reference.model import MirrorConfig, PartitionKey
+from harness.mirrors.reference.registration import Registration
+from harness.mirrors.reference.settings import Settings
+from harness.mirrors.reference.source import SourceLink
+from harness.mirrors.reference.stages import Stages
+from harness.mirrors.reference.state_store import StateStore
+from harness.mirrors.reference.states import PartitionState
+from harness.mirrors.reference.steps import CrashPoints
+from harness.mirrors.reference.trouble import Troubles
+from harness.wire.cluster import Cluster, TopicMeta
+from harness.wire.frames import WireError
+
+_LOG = logging.getLogger(__name__)
+
+_START_S: Final = 60.0
+
+
+class MirrorProcess:
+    """Everything of one process. Use `run`, or `start` and `stop`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.hub = Hub(settings)
+        self.store = StateStore(
+            self.hub.destination, partitions=settings.state_partitions, key=self.hub.design.state_key
+        )
+        self.crash = CrashPoints(settings.crash_at)
+        self.lifecycle = Lifecycle(self.hub, self.store, self.crash)
+        self.looking = Looking(self.hub)
+        self.stages = Stages(self.lifecycle, self.looking)
+        self.troubles = Troubles(self.lifecycle, self.looking, self.stages.leading)
+        self.registration = Registration(self.hub)
+        self.isr = IsrKeeper(self.hub)
+        self.answers = Answers(self.hub)
+        self.server = self.answers.server()
+        self.mirrors: dict[str, MirrorConfig] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.hub.save_source_epochs = self.lifecycle.save_source_epochs
+        self.hub.out_of_range = self.troubles.out_of_range
+        self.hub.diverged = self.troubles.diverged
+
+    async def start(self) -> None:
+        """Come up: state, listeners, registration, then the loops. Raises MirrorError or WireError."""
+        hub = self.hub
+        await self._first_answer()
+        self.lifecycle.records, self.mirrors = await self.store.load()
+        for config in self.settings.mirrors:
+            if config.name not in self.mirrors:
+                await self.store.put_mirror(config)
+            self.mirrors[config.name] = config
+        hub.expected_topics.update(key.topic for key in self.lifecycle.records)
+        for config in self.mirrors.values():
+            await self._connect(config)
+        await self.answers.pass_on(self.server)
+        for listener in self.settings.listeners:
+            await self.server.listen(listener.name, "0.0.0.0", listener.bind_port or listener.port)  # noqa: S104
+        await self.registration.register()
+        _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
+        for loop in (self.registration.keep(), self.looking.keep(), self.isr.keep(), self.lifecycle.run()):
+            self._keep(loop)
+
+    async def run(self) -> None:
+        """Start, and go on until cancelled."""
+        await self.start()
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Close everything. Partitions stay as they are: a real broker leads them once the session has timed out."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for session in self.hub.sessions:
+            await self.hub.end_session(session)
+        await self.server.close()
+        self.hub.destination.close()
+        for link in self.lifecycle.links.values():
+            link.cluster.close()
+
+    async def create_mirror(self, config: MirrorConfig) -> None:
+        """A new mirror, without partitions yet. Raises MirrorError when there is one of this name."""
+        if config.name in self.mirrors:
+            raise MirrorError(f"mirror {config.name} exists already; delete it first")
+        await self.store.put_mirror(config)
+        self.mirrors[config.name] = config
+        await self._connect(config)
+
+    async def add_topic(self, mirror: str, topic: TopicMeta, *, cut: dict[int, int] | None = None) -> None:
+        """Begin to mirror a topic of the source: created on the destination, or taken over and cut.
+
+        cut: partition → destination offset that both logs agree on; partitions without one keep everything.
+        """
+        hub, life = self.hub, self.lifecycle
+        hub.expected_topics.add(topic.name)
+        count = len(topic.partitions)
+        await self.stages.leading.create(topic.name, count, {}, [hub.me] * count)
+        found = await self.looking.until(
+            lambda meta: topic.name in meta.topics and len(meta.topics[topic.name].partitions) >= count,
+            timeout_s=_START_S,
+            what=f"topic {topic.name} on the destination",
+        )
+        records = []
+        for index in sorted(topic.partitions):
+            key = PartitionKey(mirror, topic.name, index)
+            old = life.records.get(key)
+            if old is not None and old.state not in (PartitionState.STOPPED, PartitionState.FAILED):
+                continue
+            record = new_record(key, found.topics[topic.name].topic_id, topic.topic_id, hub.me)
+            at = None if cut is None else cut.get(index)
+            records.append(record if at is None else _with_cut(record, at))
+        await life.save(records)
+        life.poked.set()
+
+    async def discover(self, mirror: str) -> list[TopicMeta]:
+        """The source's topics that the mirror wants. Raises WireError."""
+        config, link = self.mirrors[mirror], self.lifecycle.links[mirror]
+        await link.refresh()
+        wanted, unwanted = re.compile(config.topics), re.compile(config.exclude_topics)
+        return [
+            topic
+            for name, topic in sorted(link.topics.items())
+            if not topic.internal
+            and not name.startswith("__")
+            and wanted.fullmatch(name)
+            and not unwanted.fullmatch(name)
+        ]
+
+    async def _connect(self, config: MirrorConfig) -> None:
+        link = SourceLink(config.name, Cluster(config.source))
+        self.lifecycle.links[config.name] = link
+        with contextlib.suppress(WireError):  # a source that is down now is asked again by the loop
+            await link.refresh()
+        self._keep(link.keep_fresh())
+
+    async def _first_answer(self) -> None:
+        deadline = self.hub.clock() + _START_S
+        while True:
+            try:
+                found = await self.hub.destination.metadata(())
+                self.hub.cluster_id = found.cluster_id
+                return
+            except WireError as error:
+                if self.hub.clock() > deadline:
+                    raise MirrorError(f"the destination cannot be reached: {error}") from error
+                await asyncio.sleep(0.5)
+
+    def _keep(self, loop: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(loop))
+
+
+def _with_cut(record: Any, cut: int) -> Any:
+    from dataclasses import replace
+
+    return replace(record, cut=cut)

@@ -1,0 +1,254 @@
+"""What each state of a partition asks for: prepare, mirror, pause, stop. Groups of partitions, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from harness.mirrors.reference.closing import ON_STOP, PID_RESET
+from harness.mirrors.reference.destination import reassign_replicas
+from harness.mirrors.reference.following import epoch_lists
+from harness.mirrors.reference.leading import Leading
+from harness.mirrors.reference.lifecycle import Lifecycle
+from harness.mirrors.reference.looking import Looking
+from harness.mirrors.reference.model import PartitionKey
+from harness.mirrors.reference.partition import Feed
+from harness.mirrors.reference.source import Mirrored
+from harness.mirrors.reference.state_store import FIRST_MIRROR_ID
+from harness.mirrors.reference.states import PartitionState
+from harness.wire.frames import WireError
+
+_LOG = logging.getLogger(__name__)
+
+_LEVEL_S: Final = 15.0
+_LEADER_S: Final = 15.0
+_LOOK_S: Final = 0.02
+
+S = PartitionState
+Guard = Callable[[Sequence[str], bool], Awaitable[None]]
+"""(topics, on): make them read-only for the time when this process is dead, or writable again."""
+
+
+async def no_guard(_: Sequence[str], __: bool) -> None:
+    """Nothing is guarded."""
+
+
+class Stages:
+    """Registers its work with the life cycle. guard: what keeps topics read-only while the process is dead."""
+
+    def __init__(self, lifecycle: Lifecycle, looking: Looking, *, guard: Guard = no_guard) -> None:
+        self._life = lifecycle
+        self._hub = lifecycle.hub
+        self._looking = looking
+        self._guard = guard
+        self.leading = Leading(lifecycle.hub, looking)
+        lifecycle.work = {
+            S.PREPARING: self.prepare,
+            S.MIRRORING: self.mirror,
+            S.PAUSING: self.pause,
+            S.PAUSED: self.stay_paused,
+            S.STOPPING: self.stop,
+        }
+
+    # --- states ------------------------------------------------------------------------------------------------
+
+    async def prepare(self, group: Sequence[Mirrored]) -> None:
+        """PREPARING: lead the partition, cut it to where the source agrees, then mirror."""
+        life = self._life
+        for mirrored in group:
+            mirrored.led.feed = Feed.HELD
+        led = await self._lead(group)
+        self._reached("prepare.led")
+        for mirrored in led:
+            cut = life.record_of(mirrored).cut
+            if cut is not None and mirrored.led.log_end > cut:
+                mirrored.led.truncate(cut)
+                self._hub.rewind(mirrored.led)
+                self._hub.tell_cuts(mirrored.led)
+        self._reached("prepare.cut")
+        level = await self._until_level(led, _LEVEL_S)
+        self._reached("prepare.leveled")
+        await self._learn_source_epochs(level)
+        await life.save(
+            [
+                replace(
+                    life.record_of(m),
+                    state=S.MIRRORING,
+                    cut=None,
+                    last_mirrored=-1,
+                    last_mirrored_epoch=-1,
+                    source_epochs=m.source_epochs.entries,
+                )
+                for m in level
+            ]
+        )
+        self._reached("prepare.stored")
+        self._feed(level)
+        self._complain(group, level, "the lead was not taken, or in-sync followers did not come level, in time")
+
+    async def mirror(self, group: Sequence[Mirrored]) -> None:
+        """MIRRORING: lead it (again) and hand the source's batches on."""
+        led = await self._lead(group)
+        self._feed(led)
+        self._complain(group, led, "the lead was not taken in time")
+
+    async def pause(self, group: Sequence[Mirrored]) -> None:
+        """PAUSING: no record more than some follower has already."""
+        led = await self._lead(group)
+        self._hold(led)
+        level = await self._until_level(led, self._hub.settings.drain_s)
+        for mirrored in led:
+            mirrored.led.feed = Feed.HELD
+        await self._life.save([replace(self._life.record_of(m), state=S.PAUSED) for m in led])
+        _LOG.info("paused: %d partitions, %d of them level", len(led), len(level))
+
+    async def stay_paused(self, group: Sequence[Mirrored]) -> None:
+        """PAUSED: lead it (again), and give nothing."""
+        for mirrored in group:
+            mirrored.led.feed = Feed.HELD
+        await self._lead(group)
+
+    async def stop(self, group: Sequence[Mirrored]) -> None:
+        """STOPPING: close the log where it is and hand it to a real broker, writable."""
+        life = self._life
+        led = [m for m in await self._lead(group) if m.led.high_watermark is not None]
+        self._hold(led)
+        self._reached("stop.hold")
+        await self._until_level(led, self._hub.settings.drain_s)
+        for mirrored in led:
+            self._cut_to_what_all_have(mirrored)
+        level = await self._until_level(led, _LEVEL_S)
+        self._reached("stop.leveled")
+        await self._store_offsets(level)
+        self._reached("stop.offset_stored")
+        close, reset = ON_STOP[self._hub.design.on_stop], PID_RESET[self._hub.design.pid_reset_record]
+        for mirrored in level:
+            await close(self._hub, mirrored.led)
+        self._reached("stop.transactions")
+        await self._until_level(level, _LEVEL_S)
+        for mirrored in level:
+            reset(self._hub, mirrored)
+        self._reached("stop.reset_record")
+        closed = await self._until_level(level, _LEVEL_S)
+        self._reached("stop.tail_leveled")
+        await self._hand_to_real_brokers(closed)
+        self._reached("stop.led_elsewhere")
+        await self._guard(sorted({m.led.topic for m in closed}), False)
+        self._reached("stop.unguarded")
+        await life.save([replace(life.record_of(m), state=S.STOPPED) for m in closed])
+        self._reached("stop.stored")
+        for mirrored in closed:
+            life.detach(life.key_of(mirrored))
+        self._complain(group, closed, "in-sync followers did not come level in time")
+
+    # --- parts of them -----------------------------------------------------------------------------------------
+
+    async def _lead(self, group: Sequence[Mirrored]) -> list[Mirrored]:
+        by_led = {mirrored.led: mirrored for mirrored in group}
+        self._reached("prepare.place")
+        found = await self.leading.take(list(by_led), in_sync=lambda: self._reached("prepare.in_sync"))
+        return [by_led[led] for led in found]
+
+    def _feed(self, group: Sequence[Mirrored]) -> None:
+        for mirrored in group:
+            mirrored.led.limit = None
+            mirrored.led.feed = Feed.SOURCE
+        self._hub.wake()
+
+    def _hold(self, group: Sequence[Mirrored]) -> None:
+        """Followers may still get what another one of them has."""
+        for mirrored in group:
+            mirrored.led.limit = mirrored.led.log_end
+            mirrored.led.feed = Feed.SOURCE
+            for cursor in self._hub.sessions.of(mirrored.led):
+                if cursor.next_offset > mirrored.led.log_end:
+                    cursor.rewind()
+        self._hub.wake()
+
+    async def _until_level(self, group: Sequence[Mirrored], timeout_s: float) -> list[Mirrored]:
+        """Wait until every in-sync follower stands at the log end; returns those where it is so."""
+        deadline = self._hub.clock() + timeout_s
+        while self._hub.clock() < deadline and not all(m.led.leveled for m in group):
+            await asyncio.sleep(_LOOK_S)
+        return [m for m in group if m.led.leveled]
+
+    def _cut_to_what_all_have(self, mirrored: Mirrored) -> None:
+        """The source gave one in-sync follower more than another, and cannot be asked any more: the least counts."""
+        led = mirrored.led
+        if not led.leveled and led.high_watermark is not None and led.high_watermark < led.log_end:
+            _LOG.warning(
+                "%s: cut from %d to %d, which all in-sync have", mirrored.name, led.log_end, led.high_watermark
+            )
+            led.truncate(led.high_watermark)
+            self._hub.rewind(led)
+            self._hub.tell_cuts(led)
+
+    async def _store_offsets(self, group: Sequence[Mirrored]) -> None:
+        """The last mirrored offset, to which a failback cuts. An interrupted stop keeps its own."""
+        records = []
+        for mirrored in group:
+            record = self._life.record_of(mirrored)
+            if record.last_mirrored < 0:
+                end = mirrored.led.log_end
+                source = mirrored.led.shifts.source(end)
+                epoch = mirrored.source_epochs.before(source)
+                records.append(replace(record, last_mirrored=end, last_mirrored_epoch=epoch))
+        await self._life.save(records)
+
+    async def _hand_to_real_brokers(self, group: Sequence[Mirrored]) -> None:
+        wanted = {}
+        for mirrored in group:
+            led = mirrored.led
+            real = [b for b in led.replicas if b < FIRST_MIRROR_ID]
+            able = [b for b in real if b in led.isr]
+            wanted[led.topic, led.partition] = [*able, *(b for b in real if b not in able)]
+        refused = await reassign_replicas(self._hub.destination, wanted)
+        if refused:
+            raise WireError(f"reassignments to real brokers are refused: {dict(list(refused.items())[:3])}")
+        self._reached("stop.reassigned")
+        await self._looking.until(
+            lambda meta: all(
+                (part := meta.partition(*key)) is not None
+                and 0 <= part.leader < FIRST_MIRROR_ID
+                and self._hub.me not in part.replicas
+                for key in wanted
+            ),
+            timeout_s=_LEADER_S,
+            what=f"real brokers to lead {len(wanted)} stopped partitions",
+        )
+
+    async def _learn_source_epochs(self, group: Sequence[Mirrored]) -> None:
+        """Partitions that have records already, mirrored for the first time: below the log end both logs agree."""
+        by_leader: dict[tuple[object, int], dict[tuple[str, int], tuple[Mirrored, int]]] = {}
+        for mirrored in group:
+            if mirrored.led.log_end == 0 or mirrored.source_epochs.entries:
+                continue
+            leader = mirrored.link.leader(mirrored.led.topic, mirrored.led.partition)
+            if leader is None:
+                raise WireError(f"{mirrored.name} has no leader at the source")
+            part = by_leader.setdefault((mirrored.link, leader[0]), {})
+            part[mirrored.led.topic, mirrored.led.partition] = (mirrored, leader[1])
+        for (_, broker), parts in by_leader.items():
+            cluster = next(iter(parts.values()))[0].link.cluster
+            found = await epoch_lists(cluster, broker, {key: epoch for key, (_, epoch) in parts.items()})
+            for key, (epochs, _) in found.items():
+                mirrored = parts[key][0]
+                for epoch, start in epochs.entries:
+                    if start < mirrored.led.log_end:
+                        mirrored.source_epochs.begin(epoch, start)
+
+    def _complain(self, group: Sequence[Mirrored], done: Sequence[Mirrored], why: str) -> None:
+        missing = [mirrored.name for mirrored in group if mirrored not in done]
+        if missing:
+            raise TimeoutError(f"{len(missing)} partitions ({missing[0]}, …) are asked again: {why}")
+
+    def _reached(self, step: str) -> None:
+        self._life.crash.reached(step)
+
+
+def keys_of_mirror(lifecycle: Lifecycle, mirror: str) -> list[PartitionKey]:
+    """All partitions of one mirror."""
+    return sorted(key for key in lifecycle.records if key.mirror == mirror)

@@ -1,0 +1,51 @@
+"""The named steps of a partition's life. Each can be made a crash point, so that a kill at every step can be tested."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+_LOG = logging.getLogger(__name__)
+
+KILLED: Final = 137  # the exit code of a process that was killed with SIGKILL
+
+STEPS: Final = (
+    "prepare.place",
+    "prepare.placed",
+    "prepare.in_sync",
+    "prepare.led",
+    "prepare.cut",
+    "prepare.leveled",
+    "prepare.stored",
+    "stop.hold",
+    "stop.leveled",
+    "stop.offset_stored",
+    "stop.transactions",
+    "stop.reset_record",
+    "stop.tail_leveled",
+    "stop.reassigned",
+    "stop.led_elsewhere",
+    "stop.unguarded",
+    "stop.stored",
+    "reconcile.found",
+    "reconcile.cut",
+    "reconcile.leveled",
+    "reconcile.stored",
+)
+
+
+class CrashPoints:
+    """Kills this process when a named step is reached. at: the step, or nothing."""
+
+    def __init__(self, at: str = "") -> None:
+        self.at = at
+
+    def reached(self, step: str) -> None:
+        """A step begins to count as done. Raises KeyError-like ValueError for one that has no name."""
+        if step not in STEPS:
+            raise ValueError(f"{step!r} is no step; there are {', '.join(STEPS)}")
+        _LOG.debug("step %s", step)
+        if step == self.at:
+            _LOG.warning("crash point %s", step)
+            os._exit(KILLED)

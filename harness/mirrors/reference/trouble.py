@@ -1,0 +1,112 @@
+"""The source refused an offset, or its log is another one: find out why, and do what the design says.
+
+A log start that passed the destination's end (`retention_jump`): followers begin anew at it, or nothing more comes.
+A log that lost records in an unclean election (`unclean`): followers are cut to where both logs agree by epoch, or the
+mirror carries on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from harness.mirrors.reference.design import RetentionJump, Unclean
+from harness.mirrors.reference.epochs import UNKNOWN
+from harness.mirrors.reference.leading import Leading
+from harness.mirrors.reference.lifecycle import Lifecycle
+from harness.mirrors.reference.looking import Looking
+from harness.mirrors.reference.partition import Feed
+from harness.mirrors.reference.source import EARLIEST, LATEST, Mirrored
+
+_LOG = logging.getLogger(__name__)
+
+_LEVEL_S: Final = 15.0
+_STALL_S: Final = 1.0
+
+
+class Troubles:
+    """See the module."""
+
+    def __init__(self, lifecycle: Lifecycle, looking: Looking, leading: Leading) -> None:
+        self._life = lifecycle
+        self._hub = lifecycle.hub
+        self._looking = looking
+        self._leading = leading
+        jumps: Mapping[RetentionJump, Callable[[Mirrored, int], Awaitable[None]]] = {
+            RetentionJump.FOLLOW: self._follow_log_start,
+            RetentionJump.STALL: self._stall,
+        }
+        losses: Mapping[Unclean, Callable[[Mirrored, int, int], Awaitable[None]]] = {
+            Unclean.RECONCILE: self._reconcile,
+            Unclean.IGNORE: self._carry_on,
+        }
+        self._jump = jumps[self._hub.design.retention_jump]
+        self._loss = losses[self._hub.design.unclean]
+
+    async def out_of_range(self, mirrored: Mirrored, offset: int) -> None:
+        """The source has no record at the offset that a follower wants next. Raises WireError."""
+        led, link = mirrored.led, mirrored.link
+        source = led.shifts.source(offset)
+        earliest = await link.offset(led.topic, led.partition, EARLIEST)
+        if source < earliest:
+            empty = led.log_end <= led.log_start
+            await (self._follow_log_start if empty else self._jump)(mirrored, earliest)
+            return
+        latest = await link.offset(led.topic, led.partition, LATEST)
+        if source > latest:
+            epoch = mirrored.source_epochs.before(source)
+            known, end = await link.epoch_end(led.topic, led.partition, epoch)
+            await self.diverged(mirrored, known, min(end, latest) if end >= 0 else latest)
+
+    async def diverged(self, mirrored: Mirrored, epoch: int, end: int) -> None:
+        """The source's log ends this epoch at `end`; what the followers have behind it is not the source's."""
+        await self._loss(mirrored, epoch, end)
+
+    async def _follow_log_start(self, mirrored: Mirrored, earliest: int) -> None:
+        led = mirrored.led
+        start = led.shifts.destination(earliest)
+        if led.log_end > led.log_start:
+            _LOG.warning(
+                "%s: the source's log starts at %d; offsets %d to %d are a gap",
+                mirrored.name,
+                earliest,
+                led.log_end,
+                start,
+            )
+        led.jump(start)
+        self._hub.tell_cuts(led)
+        await asyncio.sleep(0.1)
+
+    async def _stall(self, mirrored: Mirrored, earliest: int) -> None:
+        _LOG.warning("%s: the source's log starts at %d, behind what followers want", mirrored.name, earliest)
+        await asyncio.sleep(_STALL_S)
+
+    async def _carry_on(self, mirrored: Mirrored, epoch: int, end: int) -> None:
+        _LOG.warning("%s: the source's log ended epoch %d at %d; carrying on", mirrored.name, epoch, end)
+        mirrored.source_epochs.truncate(0)
+        await asyncio.sleep(_STALL_S)
+
+    async def _reconcile(self, mirrored: Mirrored, epoch: int, end: int) -> None:
+        life, led = self._life, mirrored.led
+        life.crash.reached("reconcile.found")
+        known, ours = mirrored.source_epochs.end_of(epoch)
+        agreed = end if ours is None else min(end, ours)
+        cut = 0 if known == UNKNOWN else led.shifts.destination(agreed)
+        _LOG.warning("%s: the source's log is another one from %d on (epoch %d); cutting", mirrored.name, cut, epoch)
+        led.feed = Feed.HELD
+        led.truncate(cut)
+        mirrored.source_epochs.truncate(agreed)
+        self._hub.rewind(led)
+        self._hub.tell_cuts(led)
+        life.crash.reached("reconcile.cut")
+        deadline = self._hub.clock() + _LEVEL_S
+        while self._hub.clock() < deadline and not led.leveled:
+            await asyncio.sleep(0.05)
+        life.crash.reached("reconcile.leveled")
+        record = life.record_of(mirrored)
+        await life.save([replace(record, source_epochs=mirrored.source_epochs.entries)])
+        life.crash.reached("reconcile.stored")
+        led.feed = Feed.SOURCE
