@@ -65,9 +65,7 @@ def find(t: Tables) -> DataFrame | None:
         F.least("missed_ns", F.when(F.col("cut_ns") >= F.col("last_ns"), F.col("cut_ns"))).alias("source_end"),
         F.lit(True).alias("on_source"),
     )
-    return union(
-        [_local(there, looks, deleted, at_source), _stale(t, acls, ends, at_source), _appeared(t, acls, looks, there)]
-    )
+    return union([_local(there, looks, deleted), _stale(t, acls, ends, at_source), _appeared(t, acls, looks, there)])
 
 
 def _row(rows: DataFrame, form: str, words: str, *columns: str) -> DataFrame:
@@ -84,18 +82,33 @@ def _row(rows: DataFrame, form: str, words: str, *columns: str) -> DataFrame:
     )
 
 
-def _local(there: DataFrame, looks: DataFrame, deleted: DataFrame, at_source: DataFrame) -> DataFrame:
-    missed = there.join(F.broadcast(looks), "cluster").where(
-        "look_ns > time_ns and look_ns < coalesce(next_ns, look_ns + 1)"
-    )
-    missed = missed.groupBy(*KEY, "time_ns").agg(F.min("look_ns").alias("look_ns"))
+def _missed(there: DataFrame, looks: DataFrame) -> DataFrame:
+    """Bindings that a look did not show before anything showed them again: KEY, time_ns, next_ns, look_ns."""
+    rows = there.join(F.broadcast(looks), "cluster")
+    rows = rows.where("look_ns > time_ns and look_ns < coalesce(next_ns, look_ns + 1)")
+    return rows.groupBy(*KEY, "time_ns", "next_ns").agg(F.min("look_ns").alias("look_ns"))
+
+
+def _absences(there: DataFrame, looks: DataFrame, deleted: DataFrame) -> DataFrame:
+    """When bindings were away: KEY, from_ns (deleted, or missed by a look), until_ns (null: for good)."""
+    cuts = there.join(deleted.select(*KEY, F.col("time_ns").alias("cut_ns")), list(KEY))
+    cuts = cuts.where("cut_ns >= time_ns and cut_ns < coalesce(next_ns, cut_ns + 1)")
+    ends = _missed(there, looks).select(*KEY, F.col("look_ns").alias("from_ns"), "next_ns", "time_ns")
+    ends = ends.unionByName(cuts.select(*KEY, F.col("cut_ns").alias("from_ns"), "next_ns", "time_ns"))
+    ends = ends.groupBy(*KEY, "time_ns").agg(F.min("from_ns").alias("from_ns"), F.max("next_ns").alias("until_ns"))
+    return ends.drop("time_ns")
+
+
+def _local(there: DataFrame, looks: DataFrame, deleted: DataFrame) -> DataFrame:
+    missed = _missed(there, looks)
     by_admin = deleted.where(~by_mirror()).select(*KEY, F.col("time_ns").alias("deleted_ns"))
     undone = (missed.cluster == by_admin.cluster) & (missed.binding == by_admin.binding)
     undone = undone & by_admin.deleted_ns.between(missed.time_ns, missed.look_ns)
     missed = missed.join(by_admin, undone, "left_anti").withColumn("source", source_of("cluster"))
-    rows = missed.join(at_source, ["source", "binding"], "left")
-    rows = rows.where("on_source is null or source_end is null or source_end > look_ns")
-    rows = rows.groupBy(*KEY).agg(F.min("look_ns").alias("look_ns"))
+    away = _absences(there, looks, deleted).withColumnsRenamed({"cluster": "away_from", "binding": "away"})
+    followed = (away.away_from == missed.source) & (away.away == missed.binding) & (away.from_ns <= missed.look_ns)
+    followed = followed & (F.coalesce(away.until_ns, missed.time_ns + 1) > missed.time_ns)
+    rows = missed.join(away, followed, "left_anti").groupBy(*KEY).agg(F.min("look_ns").alias("look_ns"))
     return _row(rows, "local", "%s is gone from %s, and no administrator deleted it there", "binding", "cluster")
 
 

@@ -172,4 +172,5 @@ def _torn(t: Tables, rows: DataFrame) -> DataFrame:
     in_txn = col("txn").isNotNull() | whole.isNotNull()
     window = Window.partitionBy("cluster", key)
     shown = F.max(in_txn & visible).over(window)
-    return rows.withColumn("is_torn", F.coalesce(in_txn & there & ~visible & passed & shown & ~col("deleted"), false))
+    torn = in_txn & there & ~visible & passed & shown & ~col("deleted") & ~col("compacted")
+    return rows.withColumn("is_torn", F.coalesce(torn, false))

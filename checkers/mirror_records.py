@@ -115,7 +115,8 @@ def _without_expired_on_destination(t: Tables, lost: DataFrame) -> DataFrame:
 
 
 def _without_compacted(t: Tables, lost: DataFrame) -> DataFrame:
-    """Leave out records of compacted topics that a later record of their key supersedes on the source."""
+    """Leave out records of compacted topics that a later record of their key supersedes on the source, or that were
+    aborted: a cleaner removes these too."""
     for source, destination in t.mirror_pairs:
         topics = compacted_on(t, destination)
         if not topics:
@@ -124,7 +125,9 @@ def _without_compacted(t: Tables, lost: DataFrame) -> DataFrame:
         newest = newest.where("control_type is null and key is not null")
         latest = newest.groupBy("origin_topic", "partition", "key").agg(F.max("offset").alias("latest"))
         lost = lost.join(latest, ["origin_topic", "partition", "key"], "left")
-        same = (F.col("source") == source) & (F.col("latest") > F.col("offset"))
+        aborted = F.col("a_aborted") & (F.col("a_visible") == 0)
+        aborted = aborted & (F.col("destination") == destination) & F.col("origin_topic").isin(*topics)
+        same = ((F.col("source") == source) & (F.col("latest") > F.col("offset"))) | aborted
         lost = lost.where(~F.coalesce(same, F.lit(False))).drop("latest")
     return lost
 

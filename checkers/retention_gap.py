@@ -6,7 +6,7 @@ For mirrors that keep offsets the looks at both logs show the gap too: a look at
 the destination's log end.
 
 Cannot see: records that no client was told about; in runs whose destination expires data as well, what lay before its
-own first record; a report that went only to the mirror's log file.
+own first record; what a cleaner may have removed from a compacted topic; a report that went only to the mirror's log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
 from checkers.carried import VALUE, bounds, carried
-from checkers.mirroring import PAIR, keeps_offsets
+from checkers.mirroring import PAIR, compacted_on, keeps_offsets
 from checkers.tables import Tables
 
 _REPORT = r"(?i)gap|expire|retention|log.?start|out.?of.?range|truncat"
@@ -39,6 +39,8 @@ def find(t: Tables) -> DataFrame | None:
         return None
     missing = _expired_unseen(t, values, where)
     gaps = _seen_in_looks(t, where) if keeps_offsets(t) else None
+    if gaps is not None:  # what lies above the cut, or above all that was carried, was not passed over
+        gaps = gaps.join(F.broadcast(where.select(*PAIR, "bound")), list(PAIR)).where("first < bound").drop("bound")
     rows = missing if gaps is None else missing.unionByName(gaps)
     one = rows.groupBy(*PAIR).agg(
         F.min("first").alias("offset"),
@@ -74,6 +76,9 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     if t.deletions is not None:  # a topic made again has other offsets
         newest = Window.partitionBy("cluster", "topic")
         sent = sent.withColumn("newest", F.max("era").over(newest)).where("era = newest")
+    compacted = compacted_on(t, *(destination for _, destination in t.mirror_pairs))
+    if compacted:  # there a cleaner may have removed what had come
+        sent = sent.where(~F.col("origin_topic").isin(*compacted))
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
     gone = sent.join(F.broadcast(where), ["source", *PAIR[2:]])
     gone = gone.where("from_log and b_end is not null and offset < a_start and offset < bound")
@@ -108,13 +113,27 @@ def _seen_in_looks(t: Tables, where: DataFrame) -> DataFrame:
     rows = a.unionByName(b).withColumns(
         {"a": F.max("a_start").over(so_far), "b": F.last("b_end", ignorenulls=True).over(so_far)}
     )
+    rows = rows.where("a > b").groupBy(*PAIR, "b").agg(F.max("a").alias("a"))
     return (
-        rows.where("a > b")
+        _never_there(t, rows)
         .groupBy(*PAIR)
         .agg(F.min("b").alias("first"), (F.max("a") - 1).alias("last"))
         .withColumns({"count": F.lit(None).cast("long"), "value": F.lit(None).cast("string")})
         .withColumn("done_index", F.lit(None).cast("long"))
     )
+
+
+def _never_there(t: Tables, rows: DataFrame) -> DataFrame:
+    """Leave out gaps at whose begin (`b`) the destination holds a batch: that was carried after the look, in time."""
+    held = t.log_batches.select(
+        F.col("cluster").alias("destination"),
+        *PAIR[2:],
+        F.col("base_offset").alias("low"),
+        F.col("last_offset").alias("high"),
+    )
+    held = held.join(F.broadcast(rows.select(*PAIR[1:]).distinct()), list(PAIR[1:]), "left_semi")
+    same = [rows[c] == held[c] for c in PAIR[1:]]
+    return rows.join(held, [*same, rows["b"].between(held["low"], held["high"])], "left_anti")
 
 
 def _same(looks: DataFrame, keys: DataFrame):  # type: ignore[no-untyped-def]

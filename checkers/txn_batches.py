@@ -49,11 +49,12 @@ def _build(t: Tables) -> DataFrame:
     rows = rows.where(marker | (named & ~control)).withColumn("control", marker)
     by_id = F.when(F.col("producer_id") != -1, F.col("producer_id").cast("string"))
     rows = rows.withColumn("producer", F.coalesce(by_id, "txn", F.lit("?")))
-    order = Window.partitionBy(*PARTITION, "producer").orderBy("base_offset")
     # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
     ahead = Window.partitionBy(*PARTITION, "producer").orderBy(F.desc("base_offset"))
     ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    behind = order.rowsBetween(Window.unboundedPreceding, -1)
+    # Behind a reset the same id is another producer.
+    behind = Window.partitionBy(*PARTITION, "producer", "resets").orderBy("base_offset")
+    behind = behind.rowsBetween(Window.unboundedPreceding, -1)
     mark = F.when(
         F.col("control"),
         F.struct(

@@ -32,6 +32,13 @@ def test_bindings(spark: SparkSession, tmp_path: Path) -> None:
         acl(h, "delete", "A", name)
     acl(h, "look", "A", "touched")
     acl(h, "look", "B", "DENY kept", "carried")
+    # Removed on A and created anew: in between B follows, however late it is seen.
+    acl(h, "create", "A", "again")
+    acl(h, "look", "B", "DENY kept", "carried", "again")
+    acl(h, "delete", "A", "again")
+    acl(h, "look", "B", "DENY kept", "carried")
+    acl(h, "create", "A", "again")
+    acl(h, "look", "B", "DENY kept", "carried", "again")
     assert judged(spark, h, tmp_path / "run") == [
         ("acl_lost", "local", "B", None, None, "DENY lost"),
         ("acl_lost", "local", "B", None, None, "taken"),

@@ -244,6 +244,16 @@ def local_writes_after_a_reset(c: Case) -> list[Found]:
     return []
 
 
+@RESET.case
+def local_transactions_that_are_aborted_are_local_writes(c: Case) -> list[Found]:
+    c.log("A", (0, "a"))
+    c.state("STOPPED", 1, 1)
+    c.send("B", "w", offset=2, txn="T")
+    c.end("txn_abort", "B", "T")
+    c.log("B", (0, "a"), (1, None, RESET_RECORD), (2, "w", txn(7)), (3, None, end(7, "ABORT")))
+    return []
+
+
 @TRUNCATE.case
 def not_truncated_to_the_last_stable_offset(c: Case) -> list[Found]:
     c.log("A", (0, "a"), (1, "x", txn(5)), lso=1)

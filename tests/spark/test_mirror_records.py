@@ -158,6 +158,23 @@ def compacted_away(c: Case) -> list[Found]:
     return [("mirror_loss", 2, "c")]  # c has no successor of its key
 
 
+@KEEPS.case
+def aborted_and_compacted_away(c: Case) -> list[Found]:
+    c.log("A", (0, "a", {"key": "k"}), (1, "x", {"key": "l", **TXN}), (2, None, ABORT), (3, "b", {"key": "k"}))
+    c.log("B", (2, None, ABORT), (3, "b", {"key": "k"}))
+    c.row("configs", cluster="B", event="look", name="cleanup.policy", value="compact", look=0)
+    return []
+
+
+@EXACT.case
+def expired_on_the_source_and_compacted_on_the_destination(c: Case) -> list[Found]:
+    c.send("A", "a", "b", "c", offset=0)
+    c.log("A", (2, "c", {"key": "k"}), log_start=2)
+    c.log("B", (2, "c", {"key": "k"}), log_start=0)
+    c.row("configs", cluster="B", event="look", name="cleanup.policy", value="compact", look=0)
+    return []
+
+
 @EXACT.case
 def replay(c: Case) -> list[Found]:
     c.log("A", (0, "a"), (1, "b"), (2, "c"), (3, "d"))
@@ -293,6 +310,25 @@ def the_source_s_log_start_passed_the_destination_s_end(c: Case) -> list[Found]:
     c.log("A", (6, "a"), (7, "b"), broker=5, leader=5, look=1)
     c.log("B", (6, "a"), (7, "b"), broker=5, leader=5, look=1)
     return [("retention_gap", 3, None)]
+
+
+@KEEPS.case
+def carried_between_two_looks_and_expired_then(c: Case) -> list[Found]:
+    c.row("log_ends", cluster="B", partition=0, log_start=0, log_end=1, broker=5, leader=5, time_ns=100)
+    c.row("log_ends", cluster="A", partition=0, log_start=2, log_end=3, broker=5, leader=5, time_ns=200)
+    c.log("A", (2, "c"), broker=5, leader=5, look=1)
+    c.log("B", (0, "a"), (1, "b"), (2, "c"), broker=5, leader=5, look=1)
+    return []
+
+
+@KEEPS.case
+def expired_above_the_cut(c: Case) -> list[Found]:
+    c.row("log_ends", cluster="B", partition=0, log_start=0, log_end=1, broker=5, leader=5, time_ns=100)
+    c.row("log_ends", cluster="A", partition=0, log_start=2, log_end=3, broker=5, leader=5, time_ns=200)
+    c.state("STOPPED", 1, 1)
+    c.log("A", (2, "c"), broker=5, leader=5, look=1)
+    c.log("B", (0, "a"), broker=5, leader=5, look=1)
+    return []
 
 
 @pytest.mark.parametrize(("group", "case"), [(g, c) for g, group in GROUPS.items() for c in group.cases])

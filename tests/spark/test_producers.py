@@ -213,6 +213,17 @@ def a_reset_parts_them(c: Case) -> list[Found]:
 
 
 @STRICT.case
+def a_reset_parts_transactions_of_one_id_too(c: Case) -> list[Found]:
+    """The new owner of the id begins at a lower epoch than the old one's markers."""
+    c.log("A", (0, "a", txn(5, 2)), (1, None, end(5, epoch=3)))
+    c.state("STOPPED", 2, 2)
+    c.send("B", "w", offset=3, process="q")
+    mirrored = ((0, "a", txn(5, 2)), (1, None, end(5, epoch=3)), (2, None, RESET))
+    c.log("B", *mirrored, (3, "w", txn(5, 0)), (4, None, end(5, epoch=1)))
+    return []
+
+
+@STRICT.case
 def local_write_taken_for_a_mirrored_one(c: Case) -> list[Found]:
     c.send("A", "a", "b", offset=0, process="p")
     c.log("A", (0, "a", of(5, 0)), (1, "b", of(5, 1)))
