@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4 import request as find_coordinator
+from kio.schema.find_coordinator.v6 import request as find_coordinator
 from kio.schema.metadata.v12 import request as metadata_v12
 from kio.schema.types import TopicName
 from kio.static.primitive import i8

@@ -6,10 +6,12 @@ real broker of the destination. Lists that an admin client collects from every b
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -23,6 +25,7 @@ from harness.mirrors.reference.follower_fetch import FollowerFetch
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.partition import LedPartition
 from harness.wire import frames
+from harness.wire.aio import Address, parse_addresses
 from harness.wire.frames import WireError
 from harness.wire.server import Request, WireServer
 
@@ -40,6 +43,7 @@ READ_ONLY_MESSAGE: Final = "the topic is a mirror and read-only until it is stop
 
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 _DEBUGGING_REPLICA: Final = -2  # a follower answers ListOffsets of this replica id
+_CONSUMER_WAIT_S: Final = 0.2
 _ZERO: Final = i32Timedelta.parse(datetime.timedelta())
 
 
@@ -68,7 +72,7 @@ class Answers:
 
     async def pass_on(self, server: WireServer) -> None:
         """Offer what a real broker of the destination offers. Raises WireError."""
-        for address in (await self._hub.destination.brokers()).values():
+        for address in parse_addresses(self._hub.settings.destination.bootstrap):
             try:
                 theirs = await self._hub.destination.connection(address, "passed-on").versions()
             except WireError:
@@ -79,10 +83,8 @@ class Answers:
 
     async def _ask_broker(self, request: Request) -> bytes:
         failures = []
-        for broker, address in (await self._hub.destination.brokers()).items():
-            if broker == self._hub.me:
-                continue
-            connection = self._hub.destination.connection(address, f"passed-on-{request.listener}")
+        for address in self._upstream(request.listener):
+            connection = self._hub.destination.connection(address, "passed-on")
             try:
                 payload, used = await connection.exchange(request.api_key, request.version, request.body, timeout_s=20)
             except WireError as error:
@@ -90,6 +92,12 @@ class Answers:
                 continue
             return payload[used:]
         raise WireError("no broker of the destination answered: " + "; ".join(failures))
+
+    def _upstream(self, listener: str) -> Sequence[Address]:
+        """Real brokers on the listener of this name: the answer tells addresses of the same name."""
+        settings = self._hub.settings
+        named = {one.name: one.upstream for one in settings.listeners}
+        return parse_addresses(named.get(listener) or settings.destination.bootstrap)
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -102,9 +110,15 @@ class Answers:
             follower, epoch = int(asked.replica_id), -1
         if follower >= 0 and request.version >= FIRST_VERSION:
             return await self._followers.answer(request, asked, follower, epoch)
-        return self._send_away(request.version, asked)
+        answer, found = self._send_away(request.version, asked)
+        if not found:  # nobody has what is asked for yet: do not let the consumer ask in a tight loop
+            await asyncio.sleep(min(_CONSUMER_WAIT_S, asked.max_wait.total_seconds()))
+            answer, _ = self._send_away(request.version, asked)
+        return answer
 
-    def _send_away(self, version: int, asked: Any) -> Any:
+    def _send_away(self, version: int, asked: Any) -> tuple[Any, bool]:
+        """The answer, and whether it says anything of any partition."""
+        found = False
         kinds = _kinds(FETCH, version)
         topics = []
         for topic in asked.topics:
@@ -112,9 +126,10 @@ class Answers:
             for part in topic.partitions:
                 led = self._find(topic, int(part.partition))
                 error = self._consumer_error(led, int(part.current_leader_epoch))
-                replica = -1 if led is None or error is not ErrorCode.none else self._read_replica(led)
-                if error is ErrorCode.none and replica < 0:
-                    error = ErrorCode.offset_not_available
+                replica = -1
+                if led is not None and error is ErrorCode.none:
+                    replica = self._read_replica(led, int(part.fetch_offset))
+                found = found or replica >= 0 or error is not ErrorCode.none
                 hw = -1 if led is None or led.high_watermark is None else led.high_watermark
                 parts.append(
                     _make(
@@ -137,13 +152,14 @@ class Answers:
                     partitions=tuple(parts),
                 )
             )
-        return _make(
+        answer = _make(
             kinds.FetchResponse,
             throttle_time=_ZERO,
             error_code=ErrorCode.none,
             session_id=i32(0),
             responses=tuple(topics),
         )
+        return answer, found
 
     def _consumer_error(self, led: LedPartition | None, epoch: int) -> ErrorCode:
         if led is None or not led.leading:
@@ -152,11 +168,15 @@ class Answers:
             return ErrorCode.none
         return ErrorCode.fenced_leader_epoch if epoch < led.leader_epoch else ErrorCode.unknown_leader_epoch
 
-    @staticmethod
-    def _read_replica(led: LedPartition) -> int:
-        """An in-sync follower, another one for each partition."""
-        able = sorted(led.isr - {led.me})
-        return able[led.partition % len(able)] if able else -1
+    def _read_replica(self, led: LedPartition, offset: int = 0) -> int:
+        """An in-sync follower that was told of a high watermark at or behind the offset; -1 when there is none.
+
+        Another one for each partition; the same one every time, as long as it can.
+        """
+        told = {c.session.follower: c.sent_high_watermark for c in self._hub.sessions.of(led)}
+        able = [b for b in sorted(led.isr - {led.me}) if told.get(b, -1) >= offset]
+        preferred = [b for b in led.replicas if b in able]
+        return preferred[0] if preferred else -1
 
     async def list_offsets(self, request: Request) -> Any:
         """ListOffsets: what this process knows itself, timestamps from a follower."""

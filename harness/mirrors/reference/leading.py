@@ -8,6 +8,7 @@ calls lead to the same end.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from harness.mirrors.reference.destination import (
     elect_preferred,
     reassign_replicas,
 )
+from harness.mirrors.reference.epochs import EpochList
 from harness.mirrors.reference.following import Following
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.looking import Looking
@@ -45,17 +47,36 @@ class Leading:
             raise WireError("the destination has no broker that could hold a replica")
         return [self._hub.me, *(real[(partition + n) % len(real)] for n in range(min(copies, len(real))))]
 
-    async def create(self, topic: str, partitions: int, configs: Mapping[str, str], owners: Sequence[int]) -> None:
-        """Create a topic, or the partitions that it lacks. owners: the process that leads each. Raises WireError."""
+    async def create(
+        self, topic: str, partitions: int, configs: Mapping[str, str], owners: Sequence[int]
+    ) -> frozenset[int]:
+        """Create a topic, or the partitions that it lacks; returns the new ones. Raises WireError.
+
+        owners: the process that leads each. Own new partitions are known before their followers ask for them.
+        """
         meta = await self._hub.destination.metadata()
         existing = meta.topics.get(topic)
         copies = self._hub.settings.replicas
         placed = {p: [owners[p], *self.placement(meta, p, copies=copies)[1:]] for p in range(partitions)}
         if existing is None:
-            await create_topic(self._hub.destination, topic, placed, configs)
-        elif len(existing.partitions) < partitions:
-            missing = [placed[p] for p in range(len(existing.partitions), partitions)]
-            await add_partitions(self._hub.destination, topic, partitions, missing)
+            made = await create_topic(self._hub.destination, topic, placed, configs)
+            if made is None:
+                return frozenset()
+            self._expect(topic, made, placed)
+            return frozenset(placed)
+        if len(existing.partitions) < partitions:
+            missing = {p: placed[p] for p in range(len(existing.partitions), partitions)}
+            self._expect(topic, existing.topic_id, missing)
+            await add_partitions(self._hub.destination, topic, partitions, list(missing.values()))
+            return frozenset(missing)
+        return frozenset()
+
+    def _expect(self, topic: str, topic_id: uuid.UUID, placed: Mapping[int, Sequence[int]]) -> None:
+        for partition, replicas in placed.items():
+            if replicas[0] == self._hub.me:
+                led = LedPartition(me=self._hub.me, topic=topic, partition=partition, topic_id=topic_id)
+                led.hand_over(log_end=0, high_watermark=0, log_start=0, epochs=EpochList())
+                self._hub.add(led)
 
     async def take(self, partitions: Sequence[LedPartition], *, in_sync: Callable[[], None]) -> list[LedPartition]:
         """Lead these partitions; returns those that are led when the time is up. Bounded."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from harness.errors import MirrorError
+from harness.mirrors.reference.epochs import EpochList
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.model import PartitionKey, PartitionRecord
 from harness.mirrors.reference.partition import Feed, LedPartition
@@ -121,13 +122,12 @@ class Lifecycle:
             gaps=design.gaps,
             source_cluster=link.cluster_id,
         )
-        led = LedPartition(
-            me=self.hub.me,
-            topic=key.topic,
-            partition=key.partition,
-            topic_id=record.topic_id,
-            own_epochs=stamp.rewrite_epochs,
-        )
+        led = self.hub.partitions.get((record.topic_id, key.partition))
+        if led is None:
+            led = LedPartition(me=self.hub.me, topic=key.topic, partition=key.partition, topic_id=record.topic_id)
+            if record.empty:
+                led.hand_over(log_end=0, high_watermark=0, log_start=0, epochs=EpochList())
+        led.own_epochs = stamp.rewrite_epochs
         made = Mirrored(led=led, link=link, source_topic_id=record.source_topic_id, stamp=stamp)
         for epoch, start in record.source_epochs:
             made.source_epochs.begin(epoch, start)
@@ -155,7 +155,7 @@ class Lifecycle:
 
     # --- the loop ----------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def keep(self) -> None:
         """Until cancelled."""
         while True:
             try:

@@ -56,7 +56,8 @@ class PartitionRecord:
     """What survives a crash of one partition.
 
     step: the last finished step of a life cycle's sequence. source_epochs: (source epoch, source offset at which it
-    began). last_mirrored: destination offset behind the last record that came from the source, set at a stop.
+    began). empty: this process created it, and nothing was given to its followers yet. last_mirrored: destination
+    offset behind the last record that came from the source, set at a stop, at stopped_at_ms (wall clock).
     real_replicas: B's own brokers that hold it, in the order of preference.
     """
 
@@ -70,6 +71,8 @@ class PartitionRecord:
     last_mirrored: int = -1
     last_mirrored_epoch: int = -1
     cut: int | None = None
+    empty: bool = False
+    stopped_at_ms: int = 0
     real_replicas: tuple[int, ...] = ()
     owner: int = -1
     extra: Mapping[str, Any] = field(default_factory=dict)

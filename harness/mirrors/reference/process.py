@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, Final
 
 from harness.errors import MirrorError
@@ -23,6 +24,7 @@ from harness.mirrors.reference.stages import Stages
 from harness.mirrors.reference.state_store import StateStore
 from harness.mirrors.reference.states import PartitionState
 from harness.mirrors.reference.steps import CrashPoints
+from harness.mirrors.reference.strays import Strays, create_coordinator_topics
 from harness.mirrors.reference.trouble import Troubles
 from harness.wire.cluster import Cluster, TopicMeta
 from harness.wire.frames import WireError
@@ -48,6 +50,7 @@ class MirrorProcess:
         self.troubles = Troubles(self.lifecycle, self.looking, self.stages.leading)
         self.registration = Registration(self.hub)
         self.isr = IsrKeeper(self.hub)
+        self.strays = Strays(self.hub, self.looking)
         self.answers = Answers(self.hub)
         self.server = self.answers.server()
         self.mirrors: dict[str, MirrorConfig] = {}
@@ -68,13 +71,14 @@ class MirrorProcess:
         hub.expected_topics.update(key.topic for key in self.lifecycle.records)
         for config in self.mirrors.values():
             await self._connect(config)
+        await create_coordinator_topics(hub.destination)
         await self.answers.pass_on(self.server)
         for listener in self.settings.listeners:
             await self.server.listen(listener.name, "0.0.0.0", listener.bind_port or listener.port)  # noqa: S104
         await self.registration.register()
         _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
-        for loop in (self.registration.keep(), self.looking.keep(), self.isr.keep(), self.lifecycle.run()):
-            self._keep(loop)
+        for part in (self.registration, self.looking, self.isr, self.strays, self.lifecycle):
+            self._keep(part.keep())
 
     async def run(self) -> None:
         """Start, and go on until cancelled."""
@@ -112,7 +116,7 @@ class MirrorProcess:
         hub, life = self.hub, self.lifecycle
         hub.expected_topics.add(topic.name)
         count = len(topic.partitions)
-        await self.stages.leading.create(topic.name, count, {}, [hub.me] * count)
+        new = await self.stages.leading.create(topic.name, count, {}, [hub.me] * count)
         found = await self.looking.until(
             lambda meta: topic.name in meta.topics and len(meta.topics[topic.name].partitions) >= count,
             timeout_s=_START_S,
@@ -126,7 +130,7 @@ class MirrorProcess:
                 continue
             record = new_record(key, found.topics[topic.name].topic_id, topic.topic_id, hub.me)
             at = None if cut is None else cut.get(index)
-            records.append(record if at is None else _with_cut(record, at))
+            records.append(replace(record, cut=at, empty=index in new))
         await life.save(records)
         life.poked.set()
 
@@ -165,9 +169,3 @@ class MirrorProcess:
 
     def _keep(self, loop: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(loop))
-
-
-def _with_cut(record: Any, cut: int) -> Any:
-    from dataclasses import replace
-
-    return replace(record, cut=cut)

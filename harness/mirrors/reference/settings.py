@@ -19,12 +19,17 @@ CLIENTS, REPLICATION = "CLIENTS", "REPL"
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """One listener. host, port: what is advertised; bind_port: where the process listens (the same by default)."""
+    """One listener, named as the real brokers' own one.
+
+    host, port: what is advertised. bind_port: where the process listens (the same by default). upstream: the real
+    brokers' addresses of this name, which answer what is passed on (else clients are told addresses of another name).
+    """
 
     name: str
     host: str
     port: int
     bind_port: int = 0
+    upstream: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

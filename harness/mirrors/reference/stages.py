@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -78,6 +79,7 @@ class Stages:
                     life.record_of(m),
                     state=S.MIRRORING,
                     cut=None,
+                    empty=False,
                     last_mirrored=-1,
                     last_mirrored_epoch=-1,
                     source_epochs=m.source_epochs.entries,
@@ -138,7 +140,9 @@ class Stages:
         self._reached("stop.led_elsewhere")
         await self._guard(sorted({m.led.topic for m in closed}), False)
         self._reached("stop.unguarded")
-        await life.save([replace(life.record_of(m), state=S.STOPPED) for m in closed])
+        await life.save(
+            [replace(life.record_of(m), state=S.STOPPED, stopped_at_ms=int(time.time() * 1000)) for m in closed]
+        )
         self._reached("stop.stored")
         for mirrored in closed:
             life.detach(life.key_of(mirrored))
