@@ -6,7 +6,8 @@ commits, mirror and administrator operations, evidence); phase, client, txn, gro
 along as further keys, which Jepsen ignores.
 
 Transactions recorded in steps (begin, sends, commit) become one `:txn` operation, from the begin to the step that
-decided it: committed `:ok`, aborted `:fail`, otherwise `:info`. Operations are then numbered anew.
+decided it: committed `:ok`, aborted `:fail`, otherwise `:info`. Where a process's events are not invocation and
+completion in turn, what is missing is put in (harness.history.edn_pairs). In both cases operations are numbered anew.
 
 Jepsen's checker throws on a value that was read and never sent, e.g. on a mirror's destination: export cluster A.
 """
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 
 from harness.errors import HistoryError
 from harness.history.edn_lines import Names, Operation, operation_line
+from harness.history.edn_pairs import is_paired, paired
 from harness.history.edn_reader import to_edn
 from harness.history.edn_steps import merge_steps
 from harness.history.ops import OpRecord
@@ -84,7 +86,7 @@ def _write(run: StoredRun, sink: IO[str], names: Names, steps: bool, cluster: st
         for operation in _operations(run):
             if (operation.cluster or "A") != cluster or operation.process.startswith("nemesis"):
                 continue
-            if operation.f in _EXPORTED or operation.f.startswith("debug"):
+            if _is_exported(operation.f):
                 yield operation
             else:
                 left_out += 1
@@ -93,10 +95,21 @@ def _write(run: StoredRun, sink: IO[str], names: Names, steps: bool, cluster: st
     if header:
         sink.write(HEADER + to_edn(header) + "\n")
     written = 0
-    for operation in merge_steps(wanted()) if steps else wanted():
+    operations = merge_steps(wanted()) if steps else wanted()
+    for operation in operations if not steps and _well_formed(run, cluster) else paired(operations):
         sink.write(operation_line(operation, names))
         written += 1
     return written, left_out
+
+
+def _is_exported(f: str) -> bool:
+    return f in _EXPORTED or f.startswith("debug")
+
+
+def _well_formed(run: StoredRun, cluster: str) -> bool:
+    rows = _rows(run, "ops", "index", ["index", "process", "type", "f", "cluster"])
+    mine = ((p, t, f) for _, p, t, f, c in rows if (c or "A") == cluster and not p.startswith("nemesis"))
+    return is_paired((process, type_) for process, type_, f in mine if _is_exported(f))
 
 
 def _names(run: StoredRun) -> tuple[Names, bool]:

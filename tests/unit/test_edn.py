@@ -397,6 +397,37 @@ def test_a_consumer_that_moves_is_told_so_that_jepsen_expects_no_continuity(tmp_
     assert comparable(again) == comparable(open_run(tmp_path / "run"))
 
 
+def test_every_completion_has_an_invocation_and_no_process_does_two_things_at_once(tmp_path: Path) -> None:
+    """As Jepsen pairs them: what an imported history leaves out is put in."""
+    source = tmp_path / "history.edn"
+    source.write_text(
+        "{:index 0 :type :invoke :process 0 :f :send :value [[:send 0 1]]}\n"  # never completed
+        "{:index 1 :type :invoke :process 0 :f :send :value [[:send 0 2]]}\n"
+        "{:index 2 :type :ok :process 0 :f :send :value [[:send 0 [5 2]]]}\n"
+        "{:index 3 :type :ok :process 0 :f :send :value [[:send 0 [5 2]]]}\n"  # completed twice
+        "{:index 4 :type :ok :process 1 :f :txn :value [[:send 0 [6 3]] [:poll {0 [[5 2]]}]]}\n"  # nobody invoked it
+        "{:index 5 :type :invoke :process 2 :f :poll :value [[:poll]]}\n"
+        "{:index 6 :type :ok :process 2 :f :assign :value [0]}\n"  # another operation completes
+    )
+    import_edn(source, tmp_path / "run")
+    export_edn(tmp_path / "run", tmp_path / "out.edn")
+    told = [line.split(", ") for line in lines(tmp_path / "out.edn")]
+    assert [(t[0], t[2], t[3], t[5].removesuffix("}")) for t in told] == [
+        ("{:index 0", ":type :invoke", ":process 0", ":value [[:send 0 1]]"),
+        ("{:index 1", ":type :info", ":process 0", ":value [[:send 0 1]]"),
+        ("{:index 2", ":type :invoke", ":process 0", ":value [[:send 0 2]]"),
+        ("{:index 3", ":type :ok", ":process 0", ":value [[:send 0 [5 2]]]"),
+        ("{:index 4", ":type :invoke", ":process 0", ":value [[:send 0 2]]"),
+        ("{:index 5", ":type :ok", ":process 0", ":value [[:send 0 [5 2]]]"),
+        ("{:index 6", ":type :invoke", ":process 1", ":value [[:send 0 3]]"),
+        ("{:index 7", ":type :ok", ":process 1", ":value [[:send 0 [6 3]] [:poll {0 [[5 2]]}]]"),
+        ("{:index 8", ":type :invoke", ":process 2", ":value [[:poll]]"),
+        ("{:index 9", ":type :info", ":process 2", ":value [[:poll {}]]"),
+        ("{:index 10", ":type :invoke", ":process 2", ":value [0]"),
+        ("{:index 11", ":type :ok", ":process 2", ":value [0]"),
+    ]
+
+
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
     with recorded(tmp_path) as recorder:
         recorder.invoke("p", F.POLL, cluster="A")
@@ -439,16 +470,21 @@ _PLACE = st.tuples(st.sampled_from(["t", "jepsen", "u-1", 'a "b"']), st.integers
 
 @st.composite
 def histories(draw: st.DrawFn) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows of ops and op_records: records of one operation are sends, then polls grouped by partition."""
+    """Rows of ops and op_records: invocations and completions in turn; records of one operation are sends, then polls
+    grouped by partition."""
     integers = draw(st.booleans())
     values = st.integers(-5, 10**12).map(str) if integers else _MAYBE
     ops: list[tuple[Any, ...]] = []
     records: list[tuple[Any, ...]] = []
     index = 0
+    under_way: dict[str, str] = {}
     for _ in range(draw(st.integers(1, 10))):
         index += draw(st.integers(1, 3))
-        f = draw(st.sampled_from(["send", "poll", "txn", "assign", "subscribe", "crash"]))
-        type_ = draw(st.sampled_from(["invoke", "ok", "fail", "info"]))
+        process = draw(st.sampled_from(["0", "17", "p1", "x y", "007"]))
+        f, type_ = under_way.pop(process, ""), draw(st.sampled_from(["ok", "fail", "info"]))
+        if not f:
+            f = under_way[process] = draw(st.sampled_from(["send", "poll", "txn", "assign", "subscribe", "crash"]))
+            type_ = "invoke"
         mine: list[tuple[Any, ...]] = []
         if f in ("send", "txn"):
             for topic, partition in draw(st.lists(_PLACE, max_size=3)):
@@ -462,7 +498,6 @@ def histories(draw: st.DrawFn) -> dict[str, list[tuple[Any, ...]]]:
             for topic, partition in draw(st.lists(_PLACE, max_size=3, unique=True)):
                 offset = draw(st.one_of(st.none(), st.integers(0, 99))) if f == "assign" else None
                 mine.append(("assign", topic, partition, offset, None))
-        process = draw(st.sampled_from(["0", "17", "p1", "x y", "007"]))
         extra = [draw(_MAYBE) for _ in range(6)]  # client, txn, group, isolation, reset, error
         ops.append((index, index * 7, process, type_, f, None, draw(_MAYBE), "A", *extra, draw(_MAYBE), None, None))
         for position, (action, topic, partition, offset, value) in enumerate(mine):
