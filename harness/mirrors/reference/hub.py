@@ -27,6 +27,10 @@ SaveEpochs = Callable[[Mirrored], Awaitable[bool]]
 Trouble = Callable[[Mirrored], Awaitable[None]]
 
 
+async def _nothing() -> None:
+    return None
+
+
 @dataclass
 class Counters:
     """For the metrics."""
@@ -53,6 +57,7 @@ class Hub:
         self.sessions = Sessions()
         self.isolation = _ISOLATION[self.design.fetch_limit]
         self.look_now = asyncio.Event()  # the destination's metadata is to be asked at once
+        self.look: Callable[[], Awaitable[object]] = _nothing
         self.counters = Counters()
         self.save_source_epochs: SaveEpochs | None = None
         self.out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None

@@ -30,10 +30,18 @@ class Looking:
         self._hub = hub
         self.last: Metadata | None = None
         self.strays: list[LedPartition] = []
-        self.new_look = asyncio.Condition()
+        self._asking: asyncio.Task[Metadata] | None = None
+        hub.look = self.look
 
     async def look(self) -> Metadata:
-        """Ask and take in. Raises WireError."""
+        """Ask and take in; who asks while an answer is awaited gets the one after it. Raises WireError."""
+        if self._asking is not None:
+            await asyncio.wait({self._asking})
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._look())
+        return await asyncio.shield(self._asking)
+
+    async def _look(self) -> Metadata:
         found = await self._hub.destination.metadata()
         self.last = found
         self._hub.cluster_id = found.cluster_id
@@ -42,8 +50,6 @@ class Looking:
             part = None if meta is None or meta.topic_id != led.topic_id else meta.partitions.get(led.partition)
             self._take_in(led, part)
         self._find_strays(found)
-        async with self.new_look:
-            self.new_look.notify_all()
         return found
 
     async def keep(self) -> None:
