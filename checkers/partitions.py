@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers import screen
 from checkers.history import KEY, with_era
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def final_state(t: Tables) -> DataFrame:
     - incomplete: a final read of it did not complete;
     - from the log that counts: log_start, log_end, look_ns.
     """
-    polled = screen.polled_ends(t) if t.screened else _polled_ends(t)
+    polled = t.sieve.polled_ends if t.screened else _polled_ends(t)
     done, rc = F.col("complete"), F.col("complete") & (F.col("isolation") == "read_committed")
     finals = (
         with_era(t, t.table("final_reads"), F.col("time_ns"))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers import history, screen
+from checkers import history
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.history import KEY
 from checkers.tables import Tables
@@ -78,18 +78,15 @@ def _steps(t: Tables) -> DataFrame:
     """Steps that are not to the very next offset: cluster, topic, partition, era, process, isolation, before, offset,
     value (at offset), before_index, op_index, form."""
     if t.screened:
-        narrow = t.narrow_reads.select("line", "op_index", "position", "offset")
-    else:
-        reads = t.reads.where("offset is not null and partition is not null")
-        narrow = reads.select(F.xxhash64("process", *KEY).alias("line"), "op_index", "position", "offset")
-    order = Window.partitionBy("line").orderBy("op_index", "position")
-    narrow = narrow.select(
+        return _told(t, t.sieve.steps)
+    reads = t.reads.where("offset is not null and partition is not null")
+    order = Window.partitionBy("process", *KEY).orderBy("op_index", "position")
+    steps = reads.select(
         *("op_index", "position", "offset"),
         F.lag("offset").over(order).alias("before"),
         F.lag("op_index").over(order).alias("before_index"),
     )
-    odd = t.cache(narrow.where("offset != before + 1").drop("offset"))
-    return _told(t, odd)
+    return _told(t, t.cache(steps.where("offset != before + 1").drop("offset")))
 
 
 def _told(t: Tables, odd: DataFrame) -> DataFrame:
@@ -123,13 +120,12 @@ def _told(t: Tables, odd: DataFrame) -> DataFrame:
 
 
 def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:
-    """Gaps in which something lies: the columns of `_steps`, and the last record left out: missed, missed_value (null
-    in large histories).
+    """Gaps in which something lies: the columns of `_steps`, and the last record left out: missed, missed_value.
 
     A read_committed reader is entitled to what another read_committed reader saw and to values that were acknowledged
     or committed; a read_uncommitted reader to all that exists. Nobody is, to what lies below the log's start.
     """
-    there = _narrow_existing(t) if t.screened else _existing(t)
+    there = _existing(t)
     earlier = Window.partitionBy("place").orderBy("offset").rangeBetween(Window.unboundedPreceding, -1)
     record = F.struct("offset", "value")
     there = there.select(
@@ -146,23 +142,18 @@ def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:
 
 
 def _existing(t: Tables) -> DataFrame:
-    """What is at each offset: place, offset, value, sure (a read_committed reader is entitled to it)."""
-    there = t.seen.select(F.xxhash64(*KEY).alias("place"), "offset", "value", F.col("committed").alias("sure"))
+    """What is at each offset: place, offset, value, sure (a read_committed reader is entitled to it). Of a large
+    history what the sieve let through: all that lies in a gap is among it."""
+    seen = t.near_seen
+    if t.compacted is not None:  # what a cleaner removed may have been gone already; what the log holds never was
+        flags = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
+        seen = seen.join(flags, ["cluster", "topic"], "left").where("compacted is null or stored")
+    there = seen.select(F.xxhash64(*KEY).alias("place"), "offset", "value", F.col("committed").alias("sure"))
     if not t.facts.transactional:
         return there.withColumn("sure", F.lit(True))
-    kept = t.sends.where("outcome in ('acked', 'committed')").select("value").distinct()
+    kept = t.near_sends.where("outcome in ('acked', 'committed')").select("value").distinct()
     there = there.join(kept.withColumn("kept", F.lit(True)), "value", "left")
     return there.withColumn("sure", F.col("sure") | F.coalesce("kept", F.lit(False)))
-
-
-def _narrow_existing(t: Tables) -> DataFrame:
-    """`_existing` from numbers. Which value it is, only the log or a poll could say: `value` is null."""
-    there = t.narrow_seen.select("place", "offset", F.lit(None).cast("string").alias("value"), "committed")
-    if not t.facts.transactional:
-        return there.withColumn("sure", F.lit(True))
-    kept = t.narrow_sends.where(F.col("outcome") == screen.MUST).where("offset is not null and place is not null")
-    there = there.join(kept.select("place", "offset", F.lit(True).alias("kept")), ["place", "offset"], "left")
-    return there.withColumn("sure", F.col("committed") | F.coalesce("kept", F.lit(False)))
 
 
 CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), find=find)

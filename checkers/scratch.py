@@ -7,6 +7,7 @@ more than the data. A view without rows becomes an empty relation, of which the 
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -33,13 +34,17 @@ class Scratch:
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         self.folder = folder
         self._spark = spark
-        self._count = 0
+        self._numbers = itertools.count(1)
+
+    def store(self, frame: DataFrame) -> Path:
+        """Compute the frame now; gives the folder of Parquet files that holds it."""
+        folder = self.folder / f"{next(self._numbers):03d}"
+        frame.write.parquet(str(folder))
+        return folder
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame now; what is returned reads the result."""
-        self._count += 1
-        folder = self.folder / f"{self._count:03d}"
-        frame.write.parquet(str(folder))
+        folder = self.store(frame)
         schema = frame.schema
         if row_count(folder) == 0:
             return empty_frame(self._spark, schema)

@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from checkers import class_archive
 from harness.errors import ShatterError
 
 OLDEST_JAVA = 17
@@ -24,6 +25,12 @@ _FOLDERS = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines")
 
 def java_version(java: Path) -> int | None:
     """Major version of a `java` binary; None when it does not run within 20 s."""
+    try:  # what it says of itself in its folder costs no start
+        release = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
+    except OSError:
+        release = ""
+    if said := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE):
+        return int(said[1]) if os.access(java, os.X_OK) else None
     try:
         run = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -57,14 +64,22 @@ def find_java() -> Path:
     )
 
 
-def spark_session(*, master: str = MASTER, memory: str = "2g", app: str = "shatterproof") -> SparkSession:
+def spark_session(
+    *,
+    master: str = MASTER,
+    memory: str = "2g",
+    app: str = "shatterproof",
+    java_options: Sequence[str] | None = None,
+) -> SparkSession:
     """A session, made or reused: adaptive execution, no UI, quiet logs, UTC.
 
     `memory` bounds the driver, which in local mode is all there is. Raises ShatterError without Java, or when the
-    master cannot be reached.
+    master cannot be reached. `java_options`: of the driver's JVM; None: those that use the archive of classes.
     """
     if SparkSession.getActiveSession() is None:
-        os.environ["JAVA_HOME"] = str(find_java())
+        java = find_java()
+        os.environ["JAVA_HOME"] = str(java)
+        java_options = class_archive.options(java) if java_options is None else java_options
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for noisy in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
@@ -73,7 +88,7 @@ def spark_session(*, master: str = MASTER, memory: str = "2g", app: str = "shatt
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": _java_options(),
+        "spark.driver.extraJavaOptions": _java_options(java_options or ()),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
@@ -83,6 +98,7 @@ def spark_session(*, master: str = MASTER, memory: str = "2g", app: str = "shatt
         "spark.sql.parquet.compression.codec": "snappy",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
         "spark.log.level": "ERROR",
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -160,11 +176,12 @@ def _cores(master: str) -> int:
     return 1 if master == "local" else os.cpu_count() or 1
 
 
-def _java_options() -> str:
+def _java_options(more: Sequence[str]) -> str:
     """A log4j configuration that keeps Spark's start-up chatter off the terminal, and the first compiler alone.
 
     The optimising compiler takes half of the processor time of a check of minutes and gives it back to none of those
     that were measured, from ten lines of history to a million.
     """
     path = Path(__file__).with_name("log4j2.properties")
-    return f"-Dlog4j2.configurationFile={path.as_uri()} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+    own = (f"-Dlog4j2.configurationFile={path.as_uri()}", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
+    return " ".join([*own, *more])

@@ -54,6 +54,10 @@ class Tables:
         """Compute a view now, once, for several checkers (see `scratch`); removed by `close`."""
         return self._scratch.keep(frame)
 
+    def store(self, frame: DataFrame) -> Path:
+        """As `cache`, but gives the folder of Parquet files."""
+        return self._scratch.store(frame)
+
     def close(self) -> None:
         """Remove what was kept."""
         self._scratch.close()
@@ -247,34 +251,19 @@ class Tables:
         """Whether the run is large enough for the sieve."""
         return self.stored.rows > SMALL_ROWS
 
-    @cached_property
+    @property
     def screened(self) -> bool:
-        """Whether the close look is taken at what the sieve lets through (see `screen`), or at everything."""
-        return screen.applies(self)
+        """Whether the close look is taken at what the sieve lets through, or at everything."""
+        return self.large
 
     @cached_property
-    def narrow_reads(self) -> DataFrame:
-        """See `screen.narrow_reads`."""
-        return screen.narrow_reads(self)
+    def sieve(self) -> screen.Sieve:
+        """The sieve over a large run."""
+        return screen.Sieve(self)
 
-    @cached_property
-    def narrow_seen(self) -> DataFrame:
-        """See `screen.narrow_seen`."""
-        return screen.narrow_seen(self)
-
-    @cached_property
-    def narrow_sends(self) -> DataFrame:
-        """See `screen.narrow_sends`."""
-        return screen.narrow_sends(self)
-
-    @cached_property
-    def places(self) -> DataFrame:
-        """See `screen.places`."""
-        return self.cache(screen.places(self))
-
-    @cached_property
+    @property
     def _near(self) -> DataFrame:
-        return screen.suspicious(self)
+        return self.sieve.suspects
 
     @cached_property
     def near_sends(self) -> DataFrame:
