@@ -23,6 +23,9 @@ API_VERSIONS: Final = 18
 _LENGTH: Final = struct.Struct(">i")
 _REQUEST_START: Final = struct.Struct(">hhi")  # api key, version, correlation id: the same in every header version
 
+# Versions that kio does not have yet and that only gave a new meaning to a value: the form is the older one's.
+_SAME_FORM: Final = {(2, 11): 10}  # ListOffsets: timestamp -6
+
 
 class WireError(ShatterError):
     """A broker did not answer a request of the Kafka protocol."""
@@ -99,14 +102,14 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 
 @cache
 def request_type(api_key: int, version: int) -> Any:
-    """kio's request class. Raises KeyError-like kio errors when it has none: ask `known_versions` first."""
-    return load_request_schema(api_key, version)
+    """kio's request class. Raises kio's errors when it has none: ask `known_versions` first."""
+    return load_request_schema(api_key, _SAME_FORM.get((api_key, version), version))
 
 
 @cache
 def response_type(api_key: int, version: int) -> Any:
     """kio's response class."""
-    return load_response_schema(api_key, version)
+    return load_response_schema(api_key, _SAME_FORM.get((api_key, version), version))
 
 
 @cache
@@ -116,4 +119,5 @@ def known_versions(api_key: int) -> tuple[int, int] | None:
     if name is None:
         return None
     versions = [int(v) for v, kinds in schema_name_map[name].items() if EntityType.request in kinds]
+    versions += [version for key, version in _SAME_FORM if key == api_key]
     return (min(versions), max(versions)) if versions else None

@@ -60,7 +60,7 @@ class Answers:
             {
                 PRODUCE: ((3, 13), self.produce),
                 FETCH: ((11, 18), self.fetch),
-                LIST_OFFSETS: ((1, 10), self.list_offsets),
+                LIST_OFFSETS: ((1, 11), self.list_offsets),
                 DELETE_RECORDS: ((0, 2), self.delete_records),
                 EPOCH_ENDS: ((2, 4), self.epoch_ends),
                 WRITE_MARKERS: ((1, 2), self.write_markers),

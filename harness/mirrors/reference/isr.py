@@ -10,10 +10,13 @@ NOT_CONTROLLER to one that is too high: a search in widening steps, then by halv
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from harness.mirrors.reference.partition import LedPartition
+
+_ALIVE_S: Final = 2.0  # a follower asks at least twice a second
 
 
 def wanted_isr(partition: LedPartition, *, now: float, lag_s: float) -> frozenset[int]:
@@ -24,7 +27,7 @@ def wanted_isr(partition: LedPartition, *, now: float, lag_s: float) -> frozense
     staying = {f for f in followers if not _lags(partition, f, now, lag_s)}
     if followers and not staying:
         staying = {max(followers, key=lambda f: _offset(partition, f))}
-    return frozenset({partition.me} | staying | _joining(partition))
+    return frozenset({partition.me} | staying | _joining(partition, now))
 
 
 def _lags(partition: LedPartition, follower: int, now: float, lag_s: float) -> bool:
@@ -33,7 +36,7 @@ def _lags(partition: LedPartition, follower: int, now: float, lag_s: float) -> b
     return now - seen > lag_s
 
 
-def _joining(partition: LedPartition) -> set[int]:
+def _joining(partition: LedPartition, now: float) -> set[int]:
     hw = partition.high_watermark or 0
     return {
         follower
@@ -42,6 +45,7 @@ def _joining(partition: LedPartition) -> set[int]:
         and follower not in partition.isr
         and follower not in partition.cuts
         and state.broker_epoch >= 0
+        and now - state.fetched_at <= _ALIVE_S
         and state.offset >= hw
         and state.offset >= partition.log_start
     }

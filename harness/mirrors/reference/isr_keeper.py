@@ -21,6 +21,7 @@ from harness.wire.frames import WireError
 _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 0.3
+_REFUSED_S: Final = 1.0
 _ROUNDS: Final = 40  # tries for the partition epoch before the next look
 
 
@@ -30,6 +31,7 @@ class IsrKeeper:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._searches: dict[LedPartition, EpochSearch] = {}
+        self._refused: dict[LedPartition, tuple[frozenset[int] | None, float]] = {}
 
     async def keep(self) -> None:
         """Until cancelled."""
@@ -44,19 +46,22 @@ class IsrKeeper:
             await asyncio.sleep(_EVERY_S)
 
     def _touch(self) -> None:
-        """Followers that wait at the log end with nothing new are caught up, though they mention nothing."""
+        """Followers ask for a whole session; at the log end with nothing new they mention no partition."""
         for session in self._hub.sessions:
             for cursor in session.cursors.values():
                 led = cursor.partition
                 state = None if led is None else led.followers.get(session.follower)
-                if led is not None and state is not None and state.offset >= led.log_end:
+                if led is None or state is None:
+                    continue
+                state.fetched_at = max(state.fetched_at, session.fetched_at)
+                if state.offset >= led.log_end:
                     state.caught_up_at = max(state.caught_up_at, session.fetched_at)
 
     async def _change(self) -> None:
         hub = self._hub
         now, lag = hub.clock(), hub.settings.lag_s
         wanted = {led: wanted_isr(led, now=now, lag_s=lag) for led in hub.partitions.values() if led.leading}
-        changes = {led: isr for led, isr in wanted.items() if isr != led.isr}
+        changes = {led: isr for led, isr in wanted.items() if isr != led.isr and self._due(led, isr, now)}
         for led, isr in changes.items():
             led.joining = isr - led.isr
             self._searches.setdefault(led, EpochSearch()).start(led.partition_epoch)
@@ -66,6 +71,11 @@ class IsrKeeper:
             changes = await self._ask(changes)
         for led in changes:
             led.joining = frozenset()
+
+    def _due(self, led: LedPartition, isr: frozenset[int], now: float) -> bool:
+        """A change that was refused is not asked again at once."""
+        refused, at = self._refused.get(led, (None, 0.0))
+        return refused != isr or now - at > _REFUSED_S
 
     async def _ask(self, changes: Mapping[LedPartition, frozenset[int]]) -> dict[LedPartition, frozenset[int]]:
         """One AlterPartition for all; returns those whose partition epoch was wrong, to be asked again."""
@@ -79,8 +89,9 @@ class IsrKeeper:
                 led = by_key[topic.topic_id, int(part.partition_index)]
                 search = self._searches[led]
                 if part.error_code is ErrorCode.none:
-                    led.isr = frozenset(int(b) for b in part.isr)
                     led.joining = frozenset()
+                    led.set_isr(int(b) for b in part.isr)
+                    self._hub.changed(led)
                     led.partition_epoch = int(part.partition_epoch)
                     _LOG.info("%s-%d: in-sync set is %s", led.topic, led.partition, sorted(led.isr))
                 elif search.refused(part.error_code):
@@ -88,6 +99,7 @@ class IsrKeeper:
                 else:
                     led.joining = frozenset()
                     led.partition_epoch = 0
+                    self._refused[led] = (changes[led], self._hub.clock())
                     self._hub.look_now.set()
                     _LOG.info("%s-%d: in-sync set refused: %s", led.topic, led.partition, part.error_code.name)
         return again

@@ -94,6 +94,7 @@ class Looking:
         if led.lead(epoch=part.leader_epoch, isr=part.isr, replicas=part.replicas, now=self._hub.clock()):
             _LOG.info("%s-%d: led here at epoch %d, isr %s", led.topic, led.partition, part.leader_epoch, part.isr)
             self._hub.rewind(led)
+        self._hub.changed(led)
 
     def _find_strays(self, found: Metadata) -> None:
         for name, topic in found.topics.items():

@@ -97,8 +97,7 @@ class LedPartition:
 
     def lead(self, *, epoch: int, isr: Iterable[int], replicas: Iterable[int], now: float) -> bool:
         """What the controller says of a partition that this process leads. Returns whether an epoch began."""
-        self.isr, self.replicas = frozenset(isr), tuple(replicas)
-        self.joining -= self.isr
+        self.replicas = tuple(replicas)
         began = epoch > self.leader_epoch or not self.leading
         if began:
             self.leading = True
@@ -108,7 +107,15 @@ class LedPartition:
             self.joining = frozenset()
             if self.high_watermark is not None:
                 self._begin_epoch(self.log_end)
+        self.set_isr(isr)
         return began
+
+    def set_isr(self, isr: Iterable[int]) -> None:
+        """What the controller has as in-sync set: whoever left it holds up the high watermark no longer."""
+        self.isr = frozenset(isr)
+        self.joining -= self.isr
+        if self.leading:
+            self._settle()
 
     def hand_over(self, *, log_end: int, high_watermark: int, log_start: int, epochs: EpochList) -> None:
         """What the leader before knew of the log. Call it before `lead`."""
@@ -156,7 +163,7 @@ class LedPartition:
         diverging = self._divergence(follower, offset, last_epoch)
         counted = min(offset, diverging.end) if diverging is not None else offset
         self.followers[follower] = Follower(counted, last_epoch, broker_epoch, log_start, now, caught_up, self.log_end)
-        self._settle(now)
+        self._settle()
         if diverging is not None:
             return diverging
         if self.high_watermark is None:
@@ -250,7 +257,7 @@ class LedPartition:
         if self.own_epochs:
             self.epochs.begin(self.leader_epoch, offset)
 
-    def _settle(self, now: float) -> None:
+    def _settle(self) -> None:
         """Move the high watermark to what every in-sync follower has."""
         offsets = [state.offset for follower, state in self.followers.items() if follower in self.in_sync_followers]
         if not offsets or len(offsets) < len(self.in_sync_followers):
