@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.api_versions.v3 import request as api_versions
+from kio.schema.index import api_key_map
 
 from harness.wire import frames
 from harness.wire.frames import API_VERSIONS, WireError
@@ -198,4 +199,4 @@ class Pool:
 
 
 def _name(api_key: int) -> str:
-    return frames.api_key_map.get(api_key, f"API {api_key}")
+    return api_key_map.get(api_key, f"API {api_key}")

@@ -231,7 +231,8 @@ def parse_design(arguments: Iterable[str]) -> Design:
             continue
         switch = SWITCHES[_known(name, SWITCHES, "switch")]
         values = {str(v): v for v in switch}
-        design = replace(design, **{name: values[_known(value, values, f"value of {name}")]})
+        chosen: Any = values[_known(value, values, f"value of {name}")]
+        design = replace(design, **{name: chosen})
     return design
 
 
