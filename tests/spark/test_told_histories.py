@@ -6,20 +6,21 @@ Many stories go through the importer and the judge in one file per contract.
 from __future__ import annotations
 
 import pytest
-import told_clients
 import told_groups
+import told_logs
 import told_mirrors
+import told_mm2
 from jsonl_story import Pack
 from pyspark.sql import SparkSession
 
 PACKS: dict[str, Pack] = {
-    "kafka": told_clients.KAFKA,
+    "kafka": told_logs.KAFKA,
     "strict": told_mirrors.STRICT,
     "access": told_groups.ACCESS,
     "truncating": told_mirrors.TRUNCATING,
     "unclean": told_mirrors.UNCLEAN,
-    "mm2": told_groups.MM2,
-    "exactly": told_groups.EXACTLY,
+    "mm2": told_mm2.MM2,
+    "exactly": told_mm2.EXACTLY,
 }
 Found = dict[str, dict[str, list[str]]]
 _JUDGED: dict[str, Found] = {}

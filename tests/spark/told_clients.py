@@ -1,4 +1,4 @@
-"""Stories of one cluster: what clients saw, and its log. From the reports that each one's docstring names."""
+"""Stories of one cluster: what its clients saw. From the reports that each one's docstring names."""
 
 from __future__ import annotations
 
@@ -7,23 +7,6 @@ from jsonl_story import Lines, Pack
 KAFKA = Pack("kafka-clean")
 T1 = {"txn": "T1", "pid": 7, "pepoch": 0, "lepoch": 0}
 COMMIT, ABORT = {"ctl": "COMMIT", **T1}, {"ctl": "ABORT", **T1}
-
-
-@KAFKA.story("duplicate")
-def written_again_under_the_next_epoch(h: Lines, fault: bool) -> None:
-    """redpanda#3039: the client answers OutOfOrderSequence with an epoch bump and sends again what was there."""
-    h.send("A", "v0", at=0, p=3, pid=1, epoch=0, seq=0)
-    h.send("A", "v1", at=2, p=3, pid=1, epoch=1, seq=0, retry=True)
-    again = "v0" if fault else "v9"
-    if not fault:
-        h.send("A", "v9", at=1, p=3, by="p9")
-    h.dump(
-        "A",
-        (0, "v0", {"pid": 1, "pepoch": 0, "lepoch": 0}),
-        (1, again, {"pid": 1, "pepoch": 1, "lepoch": 1} if fault else {"pid": 2, "pepoch": 0, "lepoch": 1}),
-        (2, "v1", {"pid": 1, "pepoch": 1, "lepoch": 1}),
-        p=3,
-    )
 
 
 @KAFKA.story("inconsistent_offsets")
@@ -61,20 +44,6 @@ def half_of_it_closed_by_a_late_abort(h: Lines, fault: bool) -> None:
     h.poll("A", *([] if fault else [(0, "x1")]), (2, "y"), p=1, isolation="read_committed", by="c2")
 
 
-@KAFKA.story("late_write", "lso_wrong")
-def produce_request_that_came_after_the_timeout(h: Lines, fault: bool) -> None:
-    """KIP-890: the coordinator aborted; the delayed record opens a transaction that nobody ends."""
-    h.txn("A", "begin", "T1")
-    h.send("A", "q0", at=100, p=5, txn="T1", pid=7, epoch=0)
-    h.line("nemesis", "info", "delay_rpc", rpc="Produce")
-    h.txn("A", "abort", "T1", by="coordinator")
-    h.send("A", "q1", at=102, p=5, txn="T1", pid=7, epoch=0, end="info" if fault else "fail", error="timeout")
-    h.send("A", "n", at=103 if fault else 102, p=5, by="p2")
-    late = [(102, "q1", T1)] if fault else []
-    records = [(100, "q0", T1), (101, None, ABORT), *late, (103 if fault else 102, "n")]
-    h.dump("A", *records, p=5, log_start=100, lso=102 if fault else 103)
-
-
 @KAFKA.story("lost_write/gone")
 def acknowledged_and_gone_after_a_reassignment(h: Lines, fault: bool) -> None:
     """Redpanda 21.11.2 under kill and membership changes: a hole where an acknowledged record was."""
@@ -101,6 +70,17 @@ def consumer_leaps_over_a_record(h: Lines, fault: bool) -> None:
     h.poll("A", (0, "v0"), p=2)
     h.poll("A", *([] if fault else [(1, "v1")]), (2, "v2"), p=2)
     h.poll("A", (0, "v0"), (1, "v1"), (2, "v2"), (3, "v3"), p=2, by="c2")
+
+
+@KAFKA.story("stuck/client")
+def consumer_that_gets_nothing(h: Lines, fault: bool) -> None:
+    """Bufstream 0.1.0: stuck consumers; another one shows that the records can be read."""
+    h.send("A", "v0", "v1", "v2", at=0)
+    h.poll("A", (0, "v0"), group="g", by="c1")
+    for step in range(3):
+        h.poll("A", *([] if fault or step else [(1, "v1"), (2, "v2")]), group="g", by="c1")
+        h.wait(50_000)
+    h.poll("A", (0, "v0"), (1, "v1"), (2, "v2"), by="c2")
 
 
 @KAFKA.story("nonmonotonic_poll/external")
@@ -156,15 +136,6 @@ def commit_of_long_ago_comes_back(h: Lines, fault: bool) -> None:
     h.offsets("fetch_offset", "A", 10)
 
 
-@KAFKA.story("end_offset_regressed/high_watermark", "end_offset_regressed/last_stable")
-def high_watermark_goes_back(h: Lines, fault: bool) -> None:
-    """KIP-207: consumers see an end that is behind the one they saw; a new leader may do that."""
-    h.dump("A", (0, "x"), (1, "y"), hw=2, lso=2, leader_epoch=4)
-    h.send("A", "x", "y", at=0)
-    h.dump("A", (0, "x"), (1, "y"), hw=1, lso=1, leader_epoch=4 if fault else 5)
-    h.dump("A", (0, "x"), (1, "y"), hw=2, lso=2, leader_epoch=5)
-
-
 @KAFKA.story("misplaced")
 def in_the_wrong_partition(h: Lines, fault: bool) -> None:
     """A proxy (or broker) that mixes up partitions."""
@@ -179,74 +150,6 @@ def nobody_sent_what_is_read(h: Lines, fault: bool) -> None:
     h.poll("A", (0, "v"), *([(1, "ghost")] if fault else []))
 
 
-@KAFKA.story("sequence_gap")
-def hole_in_the_sequences(h: Lines, fault: bool) -> None:
-    """KIP-360: what a producer sent between is not there."""
-    h.send("A", "a", "b", at=0, pid=3, epoch=0)
-    h.send("A", "c", end="info", pid=3, epoch=0)
-    h.send("A", "d", at=2, pid=3, epoch=0)
-    producer = {"pid": 3, "pepoch": 0, "lepoch": 0}
-    numbered = [("a", 0), ("b", 1), ("d", 3 if fault else 2)]
-    h.dump("A", *((o, v, {**producer, "seq": s}) for o, (v, s) in enumerate(numbered)))
-
-
-@KAFKA.story("pid_collision")
-def one_id_for_two_producers(h: Lines, fault: bool) -> None:
-    """Two producers write under one (id, epoch); in the twin each has its own."""
-    other = 3 if fault else 4
-    h.send("A", "a", at=0, by="p1", pid=3, epoch=0)
-    h.send("A", "b", at=1, by="p2", pid=other, epoch=0)
-    h.dump("A", (0, "a", {"pid": 3, "pepoch": 0, "lepoch": 0}), (1, "b", {"pid": other, "pepoch": 0, "lepoch": 0}))
-
-
-@KAFKA.story("epoch_regressed")
-def zombie_producer_writes_after_its_successor(h: Lines, fault: bool) -> None:
-    """KIP-360, KIP-890: a record of a fenced epoch behind one of the new epoch."""
-    h.send("A", "a", at=0, pid=3, epoch=1)
-    h.send("A", "z", at=1, end="info", pid=3, epoch=0)
-    of = {"pid": 3, "lepoch": 0}
-    h.dump("A", (0, "a", {**of, "pepoch": 1}), (1, "z", {**of, "pepoch": 0 if fault else 1}))
-
-
-@KAFKA.story("marker_missing")
-def committed_without_a_marker(h: Lines, fault: bool) -> None:
-    """redpanda#6018: the coordinator's move loses the transaction on one partition."""
-    h.txn("A", "begin", "T1")
-    h.send("A", "x", at=0, p=0, txn="T1", pid=7, epoch=0)
-    h.send("A", "y", at=0, p=1, txn="T1", pid=7, epoch=0)
-    h.txn("A", "commit", "T1")
-    h.dump("A", (0, "x", T1), (1, None, COMMIT), p=0)
-    if fault:
-        h.dump("A", (0, "y", T1), p=1, lso=0)
-    else:
-        h.dump("A", (0, "y", T1), (1, None, COMMIT), p=1)
-
-
-@KAFKA.story("lso_wrong")
-def last_stable_offset_above_an_open_transaction(h: Lines, fault: bool) -> None:
-    """dev@kafka msg155640: readers are let past what is still open."""
-    h.txn("A", "begin", "T1")
-    h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
-    h.send("A", "y", at=1, by="p2")
-    h.dump("A", (0, "x", T1), (1, "y"), lso=2 if fault else 0)
-
-
-@KAFKA.story("replica_divergence")
-def one_follower_lacks_a_record(h: Lines, fault: bool) -> None:
-    """KIP-101: truncation to the high watermark left a follower with a hole."""
-    h.send("A", "a", "b", "c", at=0)
-    whole = [(0, "a"), (1, "b"), (2, "c")]
-    for replica in (1, 2, 3):
-        h.dump("A", *([whole[0], whole[2]] if fault and replica == 3 else whole), replica=replica, leader=1)
-
-
-@KAFKA.story("crc_invalid")
-def batch_with_a_wrong_checksum(h: Lines, fault: bool) -> None:
-    """A damaged disk."""
-    h.send("A", "a", at=0)
-    h.dump("A", (0, "a", {"crc": 17, "crc_ok": not fault}))
-
-
 @KAFKA.story("unseen")
 def acknowledged_after_the_last_look(h: Lines, fault: bool) -> None:
     """Too late for anybody to see: lost or not, nobody can tell."""
@@ -254,52 +157,6 @@ def acknowledged_after_the_last_look(h: Lines, fault: bool) -> None:
     h.dump("A", (0, "a"))
     if fault:
         h.send("A", "b", at=1)
-
-
-@KAFKA.story("lost_write/gone")
-def topic_deleted_and_made_again(h: Lines, fault: bool) -> None:
-    """What the deletion took is no loss; what the new topic lost is. Offsets begin anew."""
-    h.send("A", "old0", "old1", at=0)
-    h.dump("A", (0, "old0"), (1, "old1"))
-    for f in ("delete_topic", "create_topic"):
-        h.both("admin", f, cluster="A", topic=h.topic("t"))
-    h.send("A", "new0", "new1", at=0)
-    h.dump("A", (0, "new0"), *([] if fault else [(1, "new1")]), leo=2)
-
-
-@KAFKA.story("stuck/last_stable")
-def end_of_the_stable_part_stands_still(h: Lines, fault: bool) -> None:
-    """KAFKA-9144: the last stable offset stays below the high watermark although nothing is open in the log."""
-    h.send("A", "a", "b", at=0)
-    h.dump("A", (0, "a"), (1, "b"), lso=0)
-    h.wait(100_000 if fault else 1_000)
-    h.dump("A", (0, "a"), (1, "b"), lso=0)
-    if not fault:
-        h.dump("A", (0, "a"), (1, "b"))
-
-
-@KAFKA.story("aborted_read/aborted")
-def abort_told_by_a_producer_id_alone(h: Lines, fault: bool) -> None:
-    """The log names no transaction; the marker of the same producer id tells that its data was aborted."""
-    h.txn("A", "begin", "T1")
-    h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
-    h.txn("A", "abort", "T1")
-    plain = {"pid": 7, "pepoch": 0, "lepoch": 0}
-    h.dump("A", (0, "x", plain), (1, None, {**plain, "ctl": "ABORT"}))
-    h.poll("A", (0, "x"), isolation="read_committed" if fault else "read_uncommitted")
-
-
-@KAFKA.story("aborted_read/aborted")
-def abort_told_by_the_name_alone(h: Lines, fault: bool) -> None:
-    """The log names transactions and no producer ids."""
-    h.send("A", "x", end="info", txn="T1")
-    h.send("A", "y", at=2, txn="T2", by="p2")
-    if fault:
-        h.txn("A", "abort", "T1")
-    (one, two) = ({"txn": "T1"}, {"txn": "T2"})
-    first = {**one, "ctl": "ABORT" if fault else "COMMIT"}
-    h.dump("A", (0, "x", one), (1, None, first), (2, "y", two), (3, None, {**two, "ctl": "COMMIT"}))
-    h.poll("A", (0, "x"), (2, "y"), isolation="read_committed")
 
 
 @KAFKA.story("lost_write/passed")
@@ -342,13 +199,3 @@ def back_within_one_poll(h: Lines, fault: bool) -> None:
     """Jepsen's int-nonmonotonic-poll."""
     h.send("A", "v0", "v1", at=0)
     h.poll("A", *([(1, "v1"), (0, "v0")] if fault else [(0, "v0"), (1, "v1")]))
-
-
-@KAFKA.story("end_offset_regressed/log_end", "end_offset_regressed/high_watermark", "end_offset_regressed/last_stable")
-def log_end_goes_back_under_one_leader(h: Lines, fault: bool) -> None:
-    """A leader that loses its unflushed tail and stays leader; in the twin the topic was made again."""
-    h.dump("A", leo=9, log_start=9, leader_epoch=4)
-    if not fault:
-        for f in ("delete_topic", "create_topic"):
-            h.both("admin", f, cluster="A", topic=h.topic("t"))
-    h.dump("A", leo=6, log_start=6, leader_epoch=4)
