@@ -79,9 +79,9 @@ def ranges(t: Tables) -> DataFrame | None:
     local = once(t, "locally_written", _locally_written)
     assert local is not None
     both = both.join(F.broadcast(local), list(PAIR[1:]), "left")
-    # Where nobody but the mirror wrote, what both hold at an offset is the mirror's work, carried or not.
-    shared = F.least("a_end", "b_end")
-    high = F.when(F.col("stopped") | F.col("local"), F.least(shared, "bound")).otherwise(shared)
+    # Where nobody but the mirror wrote, and it has not given up, what both hold at an offset is its work, all of it.
+    shared, own = F.least("a_end", "b_end"), F.col("stopped") | F.col("local") | (F.col("last_state") == "FAILED")
+    high = F.when(own, F.least(shared, "bound")).otherwise(shared)
     both = both.withColumns({"low": F.greatest("a_start", "b_start"), "high": high}).drop("local")
     return both.withColumn("compacted", F.col("origin_topic").isin(*_compacted(t)))
 

@@ -1,8 +1,9 @@
 """`stuck`: something made no progress for longer than the bound, although every fault had been healed.
 
 Proves: after the end of the phase `heal` (of the last recorded fault step, where there are no phases), for longer than
-`stuck_bound_s` of the run's floor (60 s by default): an operation lasted (form `client`); a last stable offset stood
-below the high watermark (`last_stable`); a group with members had its offset stand still although, by an earlier look,
+`stuck_bound_s` of the run's floor (60 s by default): an operation lasted, or, in an imported history, a consumer's
+polls brought nothing although acknowledged records lay where it stood (form `client`); a last stable offset stood below
+the high watermark (`last_stable`); a group with members had its offset stand still although, by an earlier look,
 the partition's log reached further (`group`); a mirror partition had lag and its destination's end stood still
 (`mirror`).
 
@@ -46,6 +47,8 @@ def find(t: Tables) -> DataFrame | None:
         after = F.lit(0)
     # An imported history has no heal phase: what its clients waited for is not known to be over.
     clients = _clients(t, after, bound) if healed else None
+    if t.stored.imported:
+        clients = _consumers(t, after, bound)
     return union([clients, _stable(t, after, bound), _groups(t, after, bound), _mirror(t, after, bound)])
 
 
@@ -70,6 +73,58 @@ def _clients(t: Tables, after: Column, bound: int) -> DataFrame:
         ops=op_list("op", "done_index"),
         rank=-F.col("lasted"),
         explain=sentence("%s waited %s s for %s on %s after healing", "process", _seconds("lasted"), "f", "cluster"),
+    )
+
+
+def _consumers(t: Tables, after: Column, bound: int) -> DataFrame:
+    polls = t.ops.where("f = 'poll' and type = 'ok' and error is null").where(F.col("time_ns") >= after)
+    polls = polls.select(F.col("index").alias("op_index"), "process", "cluster", "time_ns", "isolation", "reset")
+    read, stood = F.col("action") == "poll", F.col("action") == "position"
+    rows = t.table("op_records").where("action in ('poll', 'position') and partition is not null")
+    rows = rows.groupBy("op_index", "topic", "partition").agg(
+        F.max(F.when(read, F.col("offset"))).alias("read"), F.max(F.when(stood, F.col("offset"))).alias("position")
+    )
+    order = Window.partitionBy("process", *PARTITION).orderBy("time_ns", "op_index")
+    rows = rows.join(polls, "op_index").withColumns(
+        {
+            "at": F.coalesce("position", F.last("read", ignorenulls=True).over(order) + 1),
+            "run": F.count("read").over(order),
+        }
+    )
+    stays = (
+        rows.where("read is null")
+        .groupBy("process", *PARTITION, "run")
+        .agg(
+            F.min("time_ns").alias("since"),
+            F.max("time_ns").alias("until"),
+            F.max("op_index").alias("op_index"),
+            F.max("at").alias("at"),
+            F.max(F.coalesce(F.col("reset") == "latest", F.lit(False))).alias("from_the_end"),
+            F.max(F.coalesce(F.col("isolation") == "read_committed", F.lit(False))).alias("committed"),
+        )
+    )
+    stays = stays.withColumn("lasted", F.col("until") - F.col("since")).where(F.col("lasted") > bound)
+    stays = stays.where("at is not null or not from_the_end").withColumn("at", F.coalesce("at", F.lit(0)))
+    if t.facts.transactional:  # what an open transaction holds back is told by its last stable offset
+        stays = stays.where("not committed")
+    sent = t.sends.where("outcome in ('acked', 'committed') and offset is not null")
+    sent = sent.select(*PARTITION, "offset", "value", F.coalesce("done_ns", "invoke_ns").alias("sent_ns"))
+    there = stays.join(sent, list(PARTITION)).where(
+        (F.col("offset") >= F.col("at")) & (F.col("sent_ns") <= F.col("since"))
+    )
+    found = there.groupBy("process", *PARTITION, "at", "lasted", "op_index").agg(F.count("*").alias("records"))
+    return anomalies(
+        found,
+        "stuck",
+        form=F.lit("client"),
+        offset="at",
+        value=None,
+        ops=op_list("op_index"),
+        rank=-F.col("lasted"),
+        explain=sentence(
+            "%s got nothing of %s-%s on %s at offset %s for %s s after healing: %s acknowledged records lie there",
+            *("process", "topic", "partition", "cluster", "at", _seconds("lasted"), "records"),
+        ),
     )
 
 
