@@ -54,6 +54,8 @@ _JSONL = [
     },
     {"process": "a", "type": "ok", "f": "acl_list", "cluster": "B", "value": ["x"]},
     {"process": "a", "type": "ok", "f": "create_topic", "cluster": "B", "topic": "t", "config": {"a": 1}},
+    {"process": "a", "type": "ok", "f": "config_list", "cluster": "B", "topic": "t", "config": {"a": 1}},
+    {"process": "a", "type": "ok", "f": "row", "table": "log_ends", "row": {"cluster": "B", "isr": [1], "leader": 1}},
 ]
 _EDN = (
     "{:index 0 :time 1 :type :invoke :process 0 :f :send :value [[:send 0 1]]}\n"
