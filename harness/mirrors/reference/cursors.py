@@ -49,6 +49,7 @@ class Cursor:
     last_epoch: int = -1
     chunks: deque[Chunk] = field(default_factory=deque)
     position: int = NO_OFFSET  # behind what was given last: where the follower's next fetch should ask
+    not_before: float = 0.0  # when the source may be asked again, after the follower did not take what it was given
     generation: int = 0  # answers to fetches that were sent before a rewind are of an older one
     verdict: Diverging | Refused | None = None
     sent_high_watermark: int = -2

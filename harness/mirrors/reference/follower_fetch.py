@@ -15,6 +15,7 @@ from harness.wire.server import Request
 
 _LONGEST_WAIT_S: Final = 1.0
 _LOOK_S: Final = 0.5
+_NOT_TAKEN_S: Final = 0.5
 
 
 class FollowerFetch:
@@ -63,8 +64,9 @@ class FollowerFetch:
                 led = cursor.partition
                 behind = behind or led is None or int(part.current_leader_epoch) > led.leader_epoch or not led.leading
         for cursor, end in session.sent:
-            if cursor.offset != end:  # it did not take what it was given
+            if cursor.offset != end:  # it did not take what it was given: no tight loop
                 cursor.rewind()
+                cursor.not_before = session.fetched_at + _NOT_TAKEN_S
         session.sent.clear()
         return behind
 

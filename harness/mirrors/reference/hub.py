@@ -18,6 +18,7 @@ from harness.mirrors.reference.partition import Diverging, LedPartition, Refused
 from harness.mirrors.reference.reading import Feeder
 from harness.mirrors.reference.settings import Settings
 from harness.mirrors.reference.source import Mirrored
+from harness.mirrors.reference.stamping import Stamped
 from harness.wire.cluster import Cluster
 
 _LOG = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class Hub:
         self.save_source_epochs: SaveEpochs | None = None
         self.out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None
         self.diverged: Callable[[Mirrored, int, int], Awaitable[None]] | None = None
+        self.epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
+        self.bump: Callable[[Mirrored, int], Awaitable[None]] | None = None
         self._mirrored: dict[LedPartition, Mirrored] = {}
         self._feeders: dict[Session, asyncio.Task[None]] = {}
 
@@ -156,10 +159,14 @@ class Hub:
         name = mirrored.name
         self.counters.bytes_by_partition[name] = self.counters.bytes_by_partition.get(name, 0) + size
 
-    async def source_epochs_began(self, mirrored: Mirrored, epochs: Iterable[tuple[int, int]]) -> bool:
-        """Remember where epochs of the source began, before a record of them is handed on. False: not stored."""
-        news = [mirrored.source_epochs.begin(epoch, start) for epoch, start in epochs]
-        if not any(news) or self.save_source_epochs is None:
+    async def may_hand_on(self, mirrored: Mirrored, stamped: Stamped) -> bool:
+        """Remember what a restart has to know, before records that need it are handed on. False: not now."""
+        epoch = stamped.highest_epoch
+        if not mirrored.stamp.rewrite_epochs and self.bump is not None and self.epoch_due(mirrored, epoch):
+            self._look_into(mirrored, self.bump(mirrored, epoch))
+            return False
+        news = [mirrored.source_epochs.begin(epoch, start) for epoch, start in stamped.new_source_epochs]
+        if not (any(news) or stamped.shifted) or self.save_source_epochs is None:
             return True
         return await self.save_source_epochs(mirrored)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from harness.errors import MirrorError
+from harness.mirrors.reference.design import Unclean
 from harness.mirrors.reference.epochs import EpochList
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.model import PartitionKey, PartitionRecord
@@ -50,6 +50,7 @@ class Lifecycle:
         self.work: dict[PartitionState, Work] = {}
         self.listeners: list[Listener] = []
         self.poked = asyncio.Event()
+        self.resumed: set[PartitionKey] = set()  # what was mirrored already when this process started
         self._mirrored: dict[PartitionKey, Mirrored] = {}
         self._busy: set[PartitionKey] = set()
         self._not_before: dict[PartitionKey, float] = {}
@@ -131,6 +132,10 @@ class Lifecycle:
         made = Mirrored(led=led, link=link, source_topic_id=record.source_topic_id, stamp=stamp)
         for epoch, start in record.source_epochs:
             made.source_epochs.begin(epoch, start)
+        for start, source in record.shifts:
+            led.shifts.begin(start, source)
+        made.check_epochs = design.unclean is Unclean.RECONCILE
+        made.resumed = key in self.resumed
         self._mirrored[key] = made
         self.hub.add(led, made)
         return made
@@ -147,7 +152,8 @@ class Lifecycle:
         if record is None:
             return False
         try:
-            await self.save([replace(record, source_epochs=mirrored.source_epochs.entries)])
+            epochs, shifts = mirrored.source_epochs.entries, mirrored.led.shifts.entries
+            await self.save([replace(record, source_epochs=epochs, shifts=shifts)])
         except MirrorError as error:
             _LOG.warning("%s: %s", mirrored.name, error)
             return False
@@ -215,8 +221,3 @@ class Lifecycle:
 
     def _retry_later(self, keys: Iterable[PartitionKey]) -> None:
         self._not_before.update(dict.fromkeys(keys, self.hub.clock() + _BACK_OFF_S))
-
-
-def new_record(key: PartitionKey, topic_id: uuid.UUID, source_topic_id: uuid.UUID, owner: int) -> PartitionRecord:
-    """A partition that is to be mirrored."""
-    return PartitionRecord(key=key, state=S.PREPARING, topic_id=topic_id, source_topic_id=source_topic_id, owner=owner)

@@ -58,6 +58,7 @@ class PartitionRecord:
     step: the last finished step of a life cycle's sequence. source_epochs: (source epoch, source offset at which it
     began). empty: this process created it, and nothing was given to its followers yet. last_mirrored: destination
     offset behind the last record that came from the source, set at a stop, at stopped_at_ms (wall clock).
+    shifts: where destination offsets are not the source's (see epochs.OffsetShifts). source_cluster: its cluster ID.
     real_replicas: B's own brokers that hold it, in the order of preference.
     """
 
@@ -73,6 +74,8 @@ class PartitionRecord:
     cut: int | None = None
     empty: bool = False
     stopped_at_ms: int = 0
+    shifts: tuple[tuple[int, int], ...] = ()
+    source_cluster: str = ""
     real_replicas: tuple[int, ...] = ()
     owner: int = -1
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +96,7 @@ class PartitionRecord:
             uuid.UUID(values["topic_id"]),
             uuid.UUID(values["source_topic_id"]),
         )
-        values["source_epochs"] = tuple((int(e), int(s)) for e, s in values["source_epochs"])
+        for name in ("source_epochs", "shifts"):
+            values[name] = tuple((int(a), int(b)) for a, b in values.get(name, ()))
         values["real_replicas"] = tuple(values["real_replicas"])
         return cls(**values)

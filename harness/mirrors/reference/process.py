@@ -7,18 +7,22 @@ import contextlib
 import logging
 import re
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any, Final
 
 from harness.errors import MirrorError
 from harness.mirrors.reference.answers import Answers
+from harness.mirrors.reference.bumping import DUE, Bumping
+from harness.mirrors.reference.design import ProducerIds
+from harness.mirrors.reference.failback import CUT, ENDED, agreed_offsets
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.isr_keeper import IsrKeeper
-from harness.mirrors.reference.lifecycle import Lifecycle, new_record
+from harness.mirrors.reference.lifecycle import Lifecycle
 from harness.mirrors.reference.looking import Looking
-from harness.mirrors.reference.model import MirrorConfig, PartitionKey
+from harness.mirrors.reference.model import MirrorConfig, PartitionKey, PartitionRecord
 from harness.mirrors.reference.registration import Registration
+from harness.mirrors.reference.reserving import reserve
 from harness.mirrors.reference.settings import Settings
+from harness.mirrors.reference.sharing import Sharing
 from harness.mirrors.reference.source import SourceLink
 from harness.mirrors.reference.stages import Stages
 from harness.mirrors.reference.state_store import StateStore
@@ -47,23 +51,29 @@ class MirrorProcess:
         self.lifecycle = Lifecycle(self.hub, self.store, self.crash)
         self.looking = Looking(self.hub)
         self.stages = Stages(self.lifecycle, self.looking)
-        self.troubles = Troubles(self.lifecycle, self.looking, self.stages.leading)
+        self.troubles = Troubles(self.lifecycle)
+        self.bumping = Bumping(self.hub, self.looking, self.stages.leading)
+        self.sharing = Sharing(self.lifecycle, self.looking)
         self.registration = Registration(self.hub)
         self.isr = IsrKeeper(self.hub)
         self.strays = Strays(self.hub, self.looking)
         self.answers = Answers(self.hub)
         self.server = self.answers.server()
         self.mirrors: dict[str, MirrorConfig] = {}
+        self._reserved: set[str] = set()  # mirrors whose producer ids are kept apart already
         self._tasks: list[asyncio.Task[Any]] = []
         self.hub.save_source_epochs = self.lifecycle.save_source_epochs
         self.hub.out_of_range = self.troubles.out_of_range
         self.hub.diverged = self.troubles.diverged
+        self.hub.epoch_due = DUE[self.hub.design.epoch_bump]
+        self.hub.bump = lambda mirrored, epoch: self.bumping.raise_to(mirrored.led, epoch)
 
     async def start(self) -> None:
         """Come up: state, listeners, registration, then the loops. Raises MirrorError or WireError."""
         hub = self.hub
         await self._first_answer()
         self.lifecycle.records, self.mirrors = await self.store.load()
+        self.lifecycle.resumed.update(self.lifecycle.records)
         for config in self.settings.mirrors:
             if config.name not in self.mirrors:
                 await self.store.put_mirror(config)
@@ -77,7 +87,7 @@ class MirrorProcess:
             await self.server.listen(listener.name, "0.0.0.0", listener.bind_port or listener.port)  # noqa: S104
         await self.registration.register()
         _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
-        for part in (self.registration, self.looking, self.isr, self.strays, self.lifecycle):
+        for part in (self.registration, self.looking, self.isr, self.strays, self.sharing, self.lifecycle):
             self._keep(part.keep())
 
     async def run(self) -> None:
@@ -108,31 +118,62 @@ class MirrorProcess:
         self.mirrors[config.name] = config
         await self._connect(config)
 
-    async def add_topic(self, mirror: str, topic: TopicMeta, *, cut: dict[int, int] | None = None) -> None:
-        """Begin to mirror a topic of the source: created on the destination, or taken over and cut.
+    async def add_topic(self, mirror: str, topic: TopicMeta) -> None:
+        """Begin to mirror a topic of the source: created on the destination, or taken over and cut (see failback).
 
-        cut: partition → destination offset that both logs agree on; partitions without one keep everything.
+        Raises: WireError, MirrorError or TimeoutError; asked again, it goes on.
         """
         hub, life = self.hub, self.lifecycle
+        link = life.links[mirror]
+        await self._keep_ids_apart(mirror)
+        agreed = await self._agreed(link, topic)
         hub.expected_topics.add(topic.name)
         count = len(topic.partitions)
-        new = await self.stages.leading.create(topic.name, count, {}, [hub.me] * count)
+        owners = self.sharing.owners(mirror, topic.name, count)
+        new = await self.stages.leading.create(topic.name, count, {}, owners)
         found = await self.looking.until(
             lambda meta: topic.name in meta.topics and len(meta.topics[topic.name].partitions) >= count,
             timeout_s=_START_S,
             what=f"topic {topic.name} on the destination",
         )
+        cut = CUT[hub.design.failback_cut]
         records = []
         for index in sorted(topic.partitions):
             key = PartitionKey(mirror, topic.name, index)
             old = life.records.get(key)
-            if old is not None and old.state not in (PartitionState.STOPPED, PartitionState.FAILED):
+            if owners[index] != hub.me or (old is not None and old.state not in ENDED):
                 continue
-            record = new_record(key, found.topics[topic.name].topic_id, topic.topic_id, hub.me)
-            at = None if cut is None else cut.get(index)
-            records.append(replace(record, cut=at, empty=index in new))
+            record = PartitionRecord(
+                key=key,
+                state=PartitionState.PREPARING,
+                topic_id=found.topics[topic.name].topic_id,
+                source_topic_id=topic.topic_id,
+                source_cluster=link.cluster_id,
+                owner=hub.me,
+                cut=None if index in new else cut(agreed[index]),
+                empty=index in new,
+            )
+            life.detach(key)
+            records.append(record)
         await life.save(records)
         life.poked.set()
+
+    async def _keep_ids_apart(self, mirror: str) -> None:
+        if self.hub.design.producer_ids is ProducerIds.RESERVED_BLOCK and mirror not in self._reserved:
+            await reserve(self.hub, self.lifecycle.links[mirror].cluster)
+            self._reserved.add(mirror)
+
+    async def _agreed(self, link: SourceLink, topic: TopicMeta) -> dict[int, int]:
+        """Where this topic's logs agree already: by our own records and by those kept on the source."""
+        there = StateStore(link.cluster, partitions=0, key=self.hub.design.state_key)
+        return agreed_offsets(
+            topic.name,
+            topic.partitions,
+            own=self.lifecycle.records.values(),
+            others=(await there.look()).values(),
+            own_cluster=self.hub.cluster_id,
+            source_cluster=link.cluster_id,
+        )
 
     async def discover(self, mirror: str) -> list[TopicMeta]:
         """The source's topics that the mirror wants. Raises WireError."""

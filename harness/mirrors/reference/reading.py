@@ -96,9 +96,12 @@ class Feeder:
         wanted: dict[tuple[SourceLink, int], list[Asked]] = {}
         if self._session.held >= self._budget:
             return wanted
+        now = self._hub.clock()
         for cursor in self._session.cursors.values():
             led = cursor.partition
             if led is None or not led.leading or led.feed is not Feed.SOURCE or cursor.next_offset < 0:
+                continue
+            if cursor.not_before > now:
                 continue
             if led.limit is not None and cursor.next_offset >= led.limit:
                 continue
@@ -172,7 +175,7 @@ class Feeder:
         made = stamp(records, offset=one.offset, partition=mirrored.led, policy=mirrored.stamp, last_epoch=last)
         if made is None:
             return
-        if not await self._hub.source_epochs_began(mirrored, made.new_source_epochs):
+        if not await self._hub.may_hand_on(mirrored, made):
             return
         if cursor.generation == one.generation and mirrored.led.leader_epoch == one.leader_epoch:
             self._hub.fetched(mirrored, len(made.chunk.records))
@@ -189,7 +192,9 @@ def _request(asked: Sequence[Asked], *, isolation: int, max_bytes: int) -> fetch
                 partition=i32(led.partition),
                 current_leader_epoch=i32(one.epoch),
                 fetch_offset=i64(source),
-                last_fetched_epoch=i32(one.mirrored.source_epochs.before(source)),
+                last_fetched_epoch=i32(
+                    one.mirrored.source_epochs.before(source) if one.mirrored.check_epochs else UNKNOWN
+                ),
                 partition_max_bytes=i32(_PARTITION_BYTES),
             )
         )

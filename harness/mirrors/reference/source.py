@@ -54,6 +54,8 @@ class Mirrored:
     stamp: Stamp
     source_epochs: EpochList = field(default_factory=EpochList)
     view: SourceView = field(default_factory=SourceView)
+    check_epochs: bool = True  # the source is told the epoch of the last record, and says where its log is another
+    resumed: bool = False  # it was mirrored before this process started, and goes on for the first time
     trouble: asyncio.Task[None] | None = None  # finds out why the source refused an offset
 
     @property

@@ -17,6 +17,7 @@ from harness.mirrors.reference.lifecycle import Lifecycle
 from harness.mirrors.reference.looking import Looking
 from harness.mirrors.reference.model import PartitionKey
 from harness.mirrors.reference.partition import Feed
+from harness.mirrors.reference.resuming import RESUME
 from harness.mirrors.reference.source import Mirrored
 from harness.mirrors.reference.state_store import FIRST_MIRROR_ID
 from harness.mirrors.reference.states import PartitionState
@@ -60,7 +61,8 @@ class Stages:
         """PREPARING: lead the partition, cut it to where the source agrees, then mirror."""
         life = self._life
         for mirrored in group:
-            mirrored.led.feed = Feed.HELD
+            mirrored.led.feed, mirrored.resumed = Feed.HELD, False
+        await self._guard(sorted({m.led.topic for m in group}), True)
         led = await self._lead(group)
         self._reached("prepare.led")
         for mirrored in led:
@@ -94,6 +96,11 @@ class Stages:
     async def mirror(self, group: Sequence[Mirrored]) -> None:
         """MIRRORING: lead it (again) and hand the source's batches on."""
         led = await self._lead(group)
+        for mirrored in led:
+            if mirrored.resumed:
+                mirrored.resumed = False
+                await RESUME[self._hub.design.resume](mirrored)
+                await self._life.save_source_epochs(mirrored)
         self._feed(led)
         self._complain(group, led, "the lead was not taken in time")
 

@@ -91,10 +91,15 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """Records to hand on, and the source epochs that begin in them: (epoch, source offset)."""
+    """Records to hand on, and the source epochs that begin in them: (epoch, source offset).
+
+    highest_epoch: of the source, in any of the batches. shifted: offsets were moved anew.
+    """
 
     chunk: Chunk
     new_source_epochs: tuple[tuple[int, int], ...]
+    highest_epoch: int
+    shifted: bool = False
 
 
 def stamp(records: bytes, *, offset: int, partition: LedPartition, policy: Stamp, last_epoch: int) -> Stamped | None:
@@ -107,6 +112,8 @@ def stamp(records: bytes, *, offset: int, partition: LedPartition, policy: Stamp
     first = stop = -1
     end = offset
     epochs = []
+    highest = -1
+    shifts_before = len(partition.shifts.entries)
     for batch in headers(records):
         if batch.next_offset <= source_offset:
             continue
@@ -116,6 +123,7 @@ def stamp(records: bytes, *, offset: int, partition: LedPartition, policy: Stamp
         next_offset = base + batch.next_offset - batch.base_offset
         if partition.limit is not None and next_offset > partition.limit:
             break
+        highest = max(highest, batch.leader_epoch)
         if batch.leader_epoch > last_epoch:
             last_epoch = batch.leader_epoch
             epochs.append((last_epoch, batch.base_offset))
@@ -130,7 +138,8 @@ def stamp(records: bytes, *, offset: int, partition: LedPartition, policy: Stamp
         return None
     whole = first == 0 and stop == len(records)
     data = records if out is None else bytes(out) if whole else out
-    return Stamped(Chunk(offset, end, bytes(data) if whole else bytes(data[first:stop])), tuple(epochs))
+    chunk = Chunk(offset, end, bytes(data) if whole else bytes(data[first:stop]))
+    return Stamped(chunk, tuple(epochs), highest, len(partition.shifts.entries) != shifts_before)
 
 
 Changes = tuple[int | None, int | None, int | None]  # leader epoch, base offset, producer id

@@ -81,6 +81,14 @@ class StateStore:
     async def load(self) -> tuple[dict[PartitionKey, PartitionRecord], dict[str, MirrorConfig]]:
         """Everything that is stored: partition records and mirrors. Raises WireError or MirrorError."""
         await self.prepare()
+        return await self._read_all()
+
+    async def look(self) -> dict[PartitionKey, PartitionRecord]:
+        """Partition records of another cluster's mirrors, kept there; nothing is created. Raises WireError."""
+        self._meta = await self._cluster.metadata((TOPIC,))
+        return (await self._read_all())[0] if TOPIC in self._meta.topics else {}
+
+    async def _read_all(self) -> tuple[dict[PartitionKey, PartitionRecord], dict[str, MirrorConfig]]:
         assert self._meta is not None
         values: dict[bytes, bytes | None] = {}
         for partition in sorted(self._meta.topics[TOPIC].partitions):

@@ -15,9 +15,7 @@ from typing import Final
 
 from harness.mirrors.reference.design import RetentionJump, Unclean
 from harness.mirrors.reference.epochs import UNKNOWN
-from harness.mirrors.reference.leading import Leading
 from harness.mirrors.reference.lifecycle import Lifecycle
-from harness.mirrors.reference.looking import Looking
 from harness.mirrors.reference.partition import Feed
 from harness.mirrors.reference.source import EARLIEST, LATEST, Mirrored
 
@@ -30,11 +28,9 @@ _STALL_S: Final = 1.0
 class Troubles:
     """See the module."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: Looking, leading: Leading) -> None:
+    def __init__(self, lifecycle: Lifecycle) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
-        self._looking = looking
-        self._leading = leading
         jumps: Mapping[RetentionJump, Callable[[Mirrored, int], Awaitable[None]]] = {
             RetentionJump.FOLLOW: self._follow_log_start,
             RetentionJump.STALL: self._stall,
@@ -86,7 +82,6 @@ class Troubles:
 
     async def _carry_on(self, mirrored: Mirrored, epoch: int, end: int) -> None:
         _LOG.warning("%s: the source's log ended epoch %d at %d; carrying on", mirrored.name, epoch, end)
-        mirrored.source_epochs.truncate(0)
         await asyncio.sleep(_STALL_S)
 
     async def _reconcile(self, mirrored: Mirrored, epoch: int, end: int) -> None:
