@@ -32,6 +32,8 @@ KEY = ("cluster", "group", "topic", "partition", "era")
 
 def find(t: Tables) -> DataFrame | None:
     """One row per fetch that shows it."""
+    if not t.facts.any("fetch_offset") and not t.has("group_offsets"):
+        return None
     ops = (
         t.ops.where("f in ('commit_offset', 'fetch_offset') and group is not null")
         .groupBy("op", "f", "group")

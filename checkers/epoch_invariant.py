@@ -43,7 +43,7 @@ def find(t: Tables) -> DataFrame | None:
             _log(t) if t.has("batches") else None,
             _behind(t) if behind else None,
             _local(t) if keeps and t.has("records") and t.has("mirror_states") else None,
-            _stalled(t),
+            _stalled(t) if t.facts.epoch_errors else None,
         ]
     )
 

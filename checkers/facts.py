@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from checkers.stored import Stored
+from harness.history.schema import TABLES
+
+_COLUMNS = ("type", "f", "invoke_index", "txn", "cluster", "error")
+_CODED = ("type", "f", "cluster", "error")
+_PART_ROWS = 1_000_000
+AT_A_GLANCE = 5_000_000
+"""Up to this many events are read here and now, in a second or two; more are a Spark job."""
+_FOUND = "f string, type string, cluster string, events bigint, unpaired boolean, txn boolean, epoch_error boolean"
+MOVES = ("assign", "subscribe", "crash")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """events: number of rows in `ops`. The rest: whether at least one such event is there.
+    """counts: (f, type) → events. The rest: whether at least one such event is there.
 
     unpaired: a completion without `invoke_index`. txn_ops: transactions as one operation (`f` = txn).
     txn_steps: events that name a transaction. moves: assign, subscribe or crash. deletes: a topic was deleted.
-    groups: polls of a group. clusters: letters seen in `ops`.
+    epoch_errors: an error names a leader epoch. clusters: letters seen in `ops`.
     """
 
-    events: int
+    counts: Mapping[tuple[str, str], int]
     unpaired: bool
     txn_ops: bool
     txn_steps: bool
     moves: bool
     deletes: bool
+    epoch_errors: bool
     clusters: frozenset[str]
 
     @property
@@ -32,35 +46,72 @@ class Facts:
         """Whether there are transactions of either kind."""
         return self.txn_ops or self.txn_steps
 
+    def any(self, *functions: str) -> bool:
+        """Whether there are events of one of these functions."""
+        return any(f in functions for f, _ in self.counts)
+
 
 def learn(stored: Stored) -> Facts:
-    """One small Spark job."""
-
-    def any_of(condition: Column) -> Column:
-        return F.coalesce(F.max(condition.cast("int")), F.lit(0)) == 1
-
-    f = F.col("f")
-    row = (
-        stored.table("ops")
-        .agg(
-            F.count("*"),
-            any_of((F.col("type") != "invoke") & F.col("invoke_index").isNull()),
-            any_of(f == "txn"),
-            any_of(F.col("txn").isNotNull() & (f != "txn")),
-            any_of(f.isin("assign", "subscribe", "crash")),
-            any_of((f == "delete_topic") & (F.col("type") == "ok")),
-            F.collect_set("cluster"),
-        )
-        .head()
-    )
-    assert row is not None
-    events, unpaired, txn_ops, txn_steps, moves, deletes, clusters = row
+    """Look at all events."""
+    files = [str(file) for file in stored.run.files.get("ops", ())]
+    rows: list[Any]
+    if stored.run.rows("ops") <= AT_A_GLANCE:
+        rows = _found(files).to_pylist()
+    else:
+        parts = max(1, min(len(files), stored.run.rows("ops") // _PART_ROWS))
+        numbers = stored.spark.range(0, parts, 1, parts)
+        rows = [row.asDict() for row in numbers.mapInArrow(_finder(files, parts), _FOUND).collect()]
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        counts[row["f"], row["type"]] += row["events"]
+    functions = {f for f, _ in counts}
     return Facts(
-        events=int(events),
-        unpaired=bool(unpaired),
-        txn_ops=bool(txn_ops),
-        txn_steps=bool(txn_steps),
-        moves=bool(moves),
-        deletes=bool(deletes),
-        clusters=frozenset(clusters),
+        counts=dict(counts),
+        unpaired=any(row["unpaired"] for row in rows),
+        txn_ops="txn" in functions,
+        txn_steps=any(row["txn"] for row in rows),
+        moves=not functions.isdisjoint(MOVES),
+        deletes=("delete_topic", "ok") in counts,
+        epoch_errors=any(row["epoch_error"] for row in rows),
+        clusters=frozenset(row["cluster"] for row in rows if row["cluster"] is not None),
     )
+
+
+def _finder(files: Sequence[str], parts: int) -> Any:
+    def find(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for some in numbers:
+            for number in some.column("id").to_pylist():
+                yield from _found(files[number::parts]).to_batches()
+
+    return find
+
+
+def _found(files: Sequence[str]) -> pa.Table:
+    """One row per function, type and cluster."""
+    coded = pa.dictionary(pa.int32(), pa.string())
+    types = {name: coded if name in _CODED else TABLES["ops"].schema.field(name).type for name in _COLUMNS}
+    parquet = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=list(_CODED)))
+    held = ds.dataset(list(files), schema=pa.schema(list(types.items())), format=parquet)
+    schema = pa.schema([(n, pa.string()) for n in ("f", "type", "cluster")] + [("events", pa.int64())])
+    schema = pa.schema([*schema, *((n, pa.bool_()) for n in ("unpaired", "txn", "epoch_error"))])
+    found = [_of(batch) for batch in held.to_batches(batch_size=_PART_ROWS, use_threads=False) if len(batch)]
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in found)])
+
+
+def _of(batch: pa.RecordBatch) -> pa.Table:
+    f, kind, cluster, error = (batch.column(name) for name in ("f", "type", "cluster", "error"))
+    epochs = pc.match_substring(error.dictionary, "LEADER_EPOCH", ignore_case=True)
+    columns = {
+        "f": f.cast(pa.string()),
+        "type": kind.cast(pa.string()),
+        "cluster": cluster.cast(pa.string()),
+        "unpaired": pc.and_(pc.not_equal(kind, "invoke"), batch.column("invoke_index").is_null()),
+        "txn": pc.and_(batch.column("txn").is_valid(), pc.not_equal(f, "txn")),
+        "epoch_error": epochs.take(error.indices).fill_null(False),
+    }
+    keys = ["f", "type", "cluster"]
+    flags = ("unpaired", "txn", "epoch_error")
+    grouped = pa.table(columns).group_by(keys).aggregate([([], "count_all"), *((flag, "max") for flag in flags)])
+    renamed = {"count_all": "events", **{f"{flag}_max": flag for flag in flags}}
+    grouped = grouped.rename_columns([renamed.get(name, name) for name in grouped.column_names])
+    return grouped.select([*keys, "events", *flags])

@@ -23,6 +23,10 @@ MARKS = (
     *("is_lost", "is_unseen", "is_elsewhere", "is_overlaid", "is_unsent", "is_misplaced", "is_duplicate"),
     *("is_undone", "is_torn", "is_ack_back", "is_reordered"),
 )
+CHECKERS = frozenset(
+    ("lost_write", "duplicate", "inconsistent_offsets", "misplaced", "aborted_read", "torn_transaction")
+) | {"ack_mismatch", "send_order"}
+"""Checkers that look at suspects and conflicts alone; `aborted_read` at what transactions read, besides."""
 
 
 def suspects(t: Tables) -> DataFrame:

@@ -16,9 +16,8 @@ def figures(t: Tables) -> dict[str, Any]:
 
     The greatest lag is the largest `lag` of any look at the mirror (records, all partitions of one look together).
     """
-    ends = t.table("ops").where("type in ('ok', 'fail', 'info')")
-    rows = ends.groupBy("f", "type").count().collect()
-    found: dict[str, Any] = {f"{row['f']} {row['type']}": row["count"] for row in sorted(rows)}
+    events = sorted(t.facts.counts.items())
+    found: dict[str, Any] = {f"{f} {kind}": count for (f, kind), count in events if kind in ("ok", "fail", "info")}
     if t.has("mirror_states"):
         looks = (
             t.table("mirror_states").where("lag is not null").groupBy("mirror", "time_ns").agg(F.sum("lag").alias("n"))

@@ -1,10 +1,16 @@
-"""Runs checkers one by one and stores what they find, so that one that fails takes nothing from the others."""
+"""Runs checkers, some at a time, and stores what they find; one that fails takes nothing from the others.
+
+Spark spends most of a small check on planning, which takes one processor. So several threads ask; what they share is
+built by the first that needs it, and the others wait (`views`). The stored result does not depend on who came first.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from checkers import fates
 from checkers.base import ANOMALY_COLUMNS, Checker
 from checkers.scratch import row_count
 from checkers.tables import Tables
@@ -24,8 +31,8 @@ NOTHING = "there is nothing of this sort in the run"
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
     """anomalies: everything found, read back from results/anomalies (None: nothing). unanswered: checker → why it gave
-    no answer. failures: one sentence for each that failed. seconds: checker → wall time, shared views included in the
-    first that needs them."""
+    no answer. failures: one sentence for each that failed. seconds: checker → wall time, with what it waited for: other
+    checkers, and views that they share."""
 
     anomalies: DataFrame | None
     unanswered: dict[str, str] = field(default_factory=dict)
@@ -46,17 +53,12 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        for checker in chosen:
-            began = time.monotonic()
-            try:
-                if not _run(checker, tables, fresh):
-                    unanswered[checker.name] = NOTHING
-            except (PySparkException, Py4JError, ValueError, KeyError, TypeError, AttributeError) as error:
-                lines = str(error).strip().splitlines()
-                why = f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"
+        for checker, (why, took) in zip(chosen, _all(tables, chosen, fresh), strict=True):
+            seconds[checker.name] = took
+            if why is not None:
                 unanswered[checker.name] = why
-                failures.append(f"checker {checker.name} failed, so its kinds are not judged ({why})")
-            seconds[checker.name] = round(time.monotonic() - began, 2)
+                if why is not NOTHING:
+                    failures.append(f"checker {checker.name} failed, so its kinds are not judged ({why})")
         shutil.rmtree(folder, ignore_errors=True)
         if any(fresh.glob("*.parquet")):
             fresh.rename(folder)
@@ -73,8 +75,33 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
     return Gathered(anomalies=found, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
 
 
+def _all(tables: Tables, chosen: Sequence[Checker], fresh: Path) -> list[tuple[str | None, float]]:
+    """Run all checkers: of each why it gave no answer (None: it did), and seconds."""
+    pool = ThreadPoolExecutor(max(2, os.cpu_count() or 1), thread_name_prefix="checker")
+    try:
+        return list(pool.map(lambda checker: _answer(checker, tables, fresh), chosen))
+    except BaseException:
+        tables.spark.sparkContext.cancelAllJobs()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _answer(checker: Checker, tables: Tables, fresh: Path) -> tuple[str | None, float]:
+    began, why = time.monotonic(), None
+    try:
+        if not _run(checker, tables, fresh):
+            why = NOTHING
+    except (PySparkException, Py4JError, ValueError, KeyError, TypeError, AttributeError) as error:
+        lines = str(error).strip().splitlines()
+        why = f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"
+    return why, round(time.monotonic() - began, 2)
+
+
 def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:
     """Store what one checker finds as fresh/CHECKER-N.parquet; False when there was nothing to look at."""
+    if checker.name in fates.CHECKERS and checker.name in tables.unsuspected:
+        return checker.name != "torn_transaction" or tables.facts.transactional
     own = fresh / checker.name
     found = checker.find(tables)
     if found is None:

@@ -69,10 +69,13 @@ def _written(t: Tables) -> DataFrame:
         .unionByName(shaped(sent, sent=F.col("offset")))
     )
     events = with_era(t, events, F.col("time_ns"))
-    order = Window.partitionBy(*PARTITION, "era").orderBy("time_ns", F.col("w").isNull())
-    behind, ahead = order.rowsBetween(Window.unboundedPreceding, -1), order.rowsBetween(1, Window.unboundedFollowing)
+    places = Window.partitionBy(*PARTITION, "era")
+    unwritten = F.col("w").isNull()
+    behind = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)
+    # Backwards: Spark takes quadratic time for a frame that ends with the partition.
+    ahead = places.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
     before = F.max("end").over(behind)
-    after = F.coalesce(F.first("sure", ignorenulls=True).over(ahead), F.max("end").over(ahead))
+    after = F.coalesce(F.last("sure", ignorenulls=True).over(ahead), F.max("end").over(ahead))
     bound = F.least(after, F.min("sent").over(ahead))
     found = events.withColumns({"low": F.max("start").over(behind), "before": before, "after": bound}).where(
         "w is not null"

@@ -28,11 +28,13 @@ _SHARED: WeakKeyDictionary[Tables, dict[str, DataFrame | None]] = WeakKeyDiction
 
 def once(t: Tables, name: str, build: Callable[[Tables], DataFrame | None]) -> DataFrame | None:
     """A view that several checkers of one run share, built and cached on first use."""
-    views = _SHARED.setdefault(t, {})
-    if name not in views:
-        frame = build(t)
-        views[name] = None if frame is None else t.cache(frame)
-    return views[name]
+    with t.locks["views"]:
+        views = _SHARED.setdefault(t, {})
+    with t.locks[f"once {name}"]:
+        if name not in views:
+            frame = build(t)
+            views[name] = None if frame is None else t.cache(frame)
+        return views[name]
 
 
 def contract_name(t: Tables) -> str:

@@ -34,6 +34,7 @@ class Scratch:
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         self.folder = folder
         self._spark = spark
+        self._empty: list[DataFrame] = []
         self._numbers = itertools.count(1)
 
     def store(self, frame: DataFrame) -> Path:
@@ -47,8 +48,13 @@ class Scratch:
         folder = self.store(frame)
         schema = frame.schema
         if row_count(folder) == 0:
-            return empty_frame(self._spark, schema)
+            self._empty.append(empty_frame(self._spark, schema))
+            return self._empty[-1]
         return self._spark.read.schema(schema).parquet(str(folder))
+
+    def is_empty(self, frame: DataFrame) -> bool:
+        """Whether it is a kept frame (itself, not one made of it) without rows."""
+        return any(frame is empty for empty in self._empty)
 
     def close(self) -> None:
         """Remove everything."""

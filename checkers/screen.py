@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from checkers.sieve import follow, spans
 from checkers.sieve.events import FIRST, Coded, Context, first_pass, ints, located, stored_pass
 from checkers.sieve.packed import KINDS, SCHEMA, Columns, unpack
 from checkers.sieve.values import Ends, second_pass
+from checkers.views import Locks, view
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
@@ -30,10 +30,11 @@ class Sieve:
     """The sieve over one run."""
 
     def __init__(self, t: Tables) -> None:
+        self.locks = Locks()
         self._t = t
         self._buckets = min(MOST_BUCKETS, max(4, t.stored.rows // BUCKET_ROWS))
 
-    @cached_property
+    @view
     def suspects(self) -> DataFrame:
         """Hashes of the values that need a close look: vh, each once."""
         found = [self._rows(self._second, "suspects")]
@@ -51,7 +52,7 @@ class Sieve:
             every = every.unionAll(more)
         return self._t.cache(every.distinct())
 
-    @cached_property
+    @view
     def steps(self) -> DataFrame:
         """Steps of a consumer from read to read that go back, or over something that is there: op_index, position,
         before (offset), before_index."""
@@ -62,7 +63,7 @@ class Sieve:
         rows = rows.select(F.col("index").alias("op_index"), "position", "before", "before_index").distinct()
         return self._t.cache(rows.withColumn("position", F.col("position").cast("int")))
 
-    @cached_property
+    @view
     def polled_ends(self) -> DataFrame:
         """The polled part of `partitions.final_state`."""
         return (
@@ -73,7 +74,7 @@ class Sieve:
 
     # -- the passes ---------------------------------------------------------------------------------------------
 
-    @cached_property
+    @view
     def _first(self) -> DataFrame:
         t = self._t
         files = self._files(sort=False)
@@ -100,7 +101,7 @@ class Sieve:
                 files[table] = sorted(t.store(frame).glob("*.parquet"))
         return files
 
-    @cached_property
+    @view
     def _context(self) -> Context:
         t = self._t
         deleted = {} if t.deletions is None else {(r[0], r[1]): tuple(r[2]) for r in t.deletions.collect()}
@@ -118,7 +119,7 @@ class Sieve:
             buckets=self._buckets,
         )
 
-    @cached_property
+    @view
     def _second(self) -> DataFrame:
         blocks = self._by_bucket(self._blocks(self._first, "sends", "reads", "spots", "order", "polls"))
         return self._t.cache(blocks.mapInArrow(second_pass(self._ends()), SCHEMA))
@@ -157,7 +158,7 @@ class Sieve:
             buckets=self._buckets,
         )
 
-    @cached_property
+    @view
     def _gaps(self) -> DataFrame | None:
         """Steps over something, and what lies there; None when no read was followed by another than the next."""
         sides = (self._first, self._second)

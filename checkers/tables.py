@@ -8,7 +8,6 @@ and `origin_topic` the name on A (`canonical`), so that two clusters can be join
 from __future__ import annotations
 
 import uuid
-from functools import cached_property
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -19,6 +18,7 @@ from checkers.facts import Facts, learn
 from checkers.scratch import Scratch
 from checkers.session import SMALL_ROWS
 from checkers.stored import Stored, open_stored
+from checkers.views import Locks, view
 from harness.history.runfile import RunMeta
 
 PARTITION = ("cluster", "topic", "partition")
@@ -29,6 +29,7 @@ class Tables:
     """The views of one run. Give it to a checker's `find`."""
 
     def __init__(self, stored: Stored, *, contract: str | None = None) -> None:
+        self.locks = Locks()
         self.stored = stored
         self.contract = contract
         self.spark: SparkSession = stored.spark
@@ -54,6 +55,10 @@ class Tables:
         """Compute a view now, once, for several checkers (see `scratch`); removed by `close`."""
         return self._scratch.keep(frame)
 
+    def is_empty(self, frame: DataFrame) -> bool:
+        """Whether it is a cached view (itself, not one made of it) without rows."""
+        return self._scratch.is_empty(frame)
+
     def store(self, frame: DataFrame) -> Path:
         """As `cache`, but gives the folder of Parquet files."""
         return self._scratch.store(frame)
@@ -75,7 +80,7 @@ class Tables:
         entries = [F.lit(x) for k, there, here in pairs for x in (f"{k}\t{there}", here)]
         return F.coalesce(F.create_map(*entries)[F.concat_ws("\t", c, name)], name)
 
-    @cached_property
+    @view
     def mirror_pairs(self) -> tuple[tuple[str, str], ...]:
         """(source, destination) letters, in the order of the chain: A→B, then B→C when there is a C."""
         letters = set(self.meta.clusters)
@@ -86,7 +91,7 @@ class Tables:
 
     # -- the evidence: replicas' logs ---------------------------------------------------------------------------
 
-    @cached_property
+    @view
     def replicas(self) -> DataFrame:
         """The last look at each replica: cluster, topic, partition, broker, look, time_ns, log_start, log_end,
         high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, origin_topic.
@@ -103,7 +108,7 @@ class Tables:
         last = last.withColumn("_n", F.row_number().over(order)).where("_n = 1").drop("_n")
         return self.cache(last.withColumn("origin_topic", self.canonical()))
 
-    @cached_property
+    @view
     def log(self) -> DataFrame:
         """Every record (control records included) of every replica at its last look: the columns of `records`,
         `origin_topic`, the replica's log_start, log_end, high_watermark, last_stable, look_ns, and of data records
@@ -112,13 +117,13 @@ class Tables:
         """
         return self._with_txn_end(self._at_last_look(self.table("records")))
 
-    @cached_property
+    @view
     def log_batches(self) -> DataFrame:
         """Every batch of every replica at its last look: the columns of `batches`, `origin_topic`, and the replica's
         log_start, log_end, high_watermark, last_stable."""
         return self._at_last_look(self.table("batches"))
 
-    @cached_property
+    @view
     def _markers(self) -> bool:
         return self.table("records").where("control_type in ('COMMIT', 'ABORT')").limit(1).count() > 0
 
@@ -143,7 +148,7 @@ class Tables:
         frame = frame.withColumn("look", F.coalesce("look", F.lit(0)))
         return frame.join(looks, [*REPLICA, "look"])
 
-    @cached_property
+    @view
     def truth(self) -> DataFrame:
         """The replica whose log counts, one row per partition: the columns of `replicas`.
 
@@ -164,14 +169,14 @@ class Tables:
         ranked = self.replicas.join(epochs, [*REPLICA, "look"], "left").withColumn("_n", F.row_number().over(order))
         return self.cache(ranked.where("_n = 1").drop("_n", "_epoch", "_records"))
 
-    @cached_property
+    @view
     def truth_log(self) -> DataFrame:
         """The records of the replica that counts (`truth`), one log per partition: columns as `log`."""
         log = self._at_last_look(self.table("records"))
         log = log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA))
         return self.cache(self._with_txn_end(log))
 
-    @cached_property
+    @view
     def cuts(self) -> DataFrame:
         """Where the mirror ended: cluster (destination), topic (its name there), origin_topic, partition,
         source_offset, destination_offset, time_ns. One row per partition of the newest STOPPED look."""
@@ -184,27 +189,27 @@ class Tables:
 
     # -- the history: what clients did --------------------------------------------------------------------------
 
-    @cached_property
+    @view
     def facts(self) -> Facts:
         """What the history contains at all."""
         return learn(self.stored)
 
-    @cached_property
+    @view
     def ops(self) -> DataFrame:
         """Events with `op`, the index of the invoke that the event belongs to. See `history.paired_ops`."""
         return history.paired_ops(self)
 
-    @cached_property
+    @view
     def deletions(self) -> DataFrame | None:
         """When topics were deleted. See `history.deletions`."""
         return history.deletions(self)
 
-    @cached_property
+    @view
     def txns(self) -> DataFrame:
         """Transactions made of separate steps and how they ended. See `history.transactions`."""
         return history.transactions(self)
 
-    @cached_property
+    @view
     def sends(self) -> DataFrame:
         """One row per value and operation that sent it: op (invoke index), position, value, key, cluster, topic,
         origin_topic, partition, era, offset, process, client, txn, f, type (ok, fail, info: the operation's), outcome,
@@ -215,28 +220,28 @@ class Tables:
         """
         return self.cache(history.sends(self))
 
-    @cached_property
+    @view
     def reads(self) -> DataFrame:
         """One row per record that a poll returned: op_index (of the completion), op, position, value, cluster, topic,
         origin_topic, partition, era, offset, leader_epoch, process, client, f, txn, group, isolation, reset, phase,
         type, time_ns."""
         return self.cache(history.reads(self))
 
-    @cached_property
+    @view
     def polled(self) -> DataFrame:
         """What polls returned, one row per cluster, topic, partition, era, offset and value: op_index (of the first
         such poll), readers (polls), final (a final read returned it), committed (a read_committed poll did),
         first_ns."""
         return self.cache(history.polled(self.reads))
 
-    @cached_property
+    @view
     def stored_values(self) -> DataFrame:
         """Data records of the logs that count, aborted ones left out: cluster, topic, partition, era, offset, value."""
         rows = self.truth_log.where("control_type is null and value is not null and not aborted")
         rows = history.with_era(self, rows, F.col("look_ns"))
         return rows.select(*PARTITION, "era", "offset", "value")
 
-    @cached_property
+    @view
     def seen(self) -> DataFrame:
         """What was seen where, by polls or in the log that counts: the columns of `polled` and `stored`. readers is 0,
         and op_index and first_ns null, where only the log shows it."""
@@ -256,7 +261,7 @@ class Tables:
         """Whether the close look is taken at what the sieve lets through, or at everything."""
         return self.large
 
-    @cached_property
+    @view
     def sieve(self) -> screen.Sieve:
         """The sieve over a large run."""
         return screen.Sieve(self)
@@ -265,22 +270,22 @@ class Tables:
     def _near(self) -> DataFrame:
         return self.sieve.suspects
 
-    @cached_property
+    @view
     def near_sends(self) -> DataFrame:
         """`sends`, of the values that need a close look alone."""
         return self.cache(history.sends(self, only=self._near)) if self.screened else self.sends
 
-    @cached_property
+    @view
     def near_reads(self) -> DataFrame:
         """`reads`, of the values that need a close look alone."""
         return self.cache(history.reads(self, only=self._near)) if self.screened else self.reads
 
-    @cached_property
+    @view
     def near_polled(self) -> DataFrame:
         """`polled`, of the values that need a close look alone."""
         return self.cache(history.polled(self.near_reads)) if self.screened else self.polled
 
-    @cached_property
+    @view
     def near_seen(self) -> DataFrame:
         """`seen`, of the values that need a close look alone."""
         if not self.screened:
@@ -290,18 +295,18 @@ class Tables:
         stored = self.stored_values.withColumn("vh", F.xxhash64("value")).join(self._near, "vh", "left_semi").drop("vh")
         return self.cache(history.seen(self.near_polled, stored))
 
-    @cached_property
+    @view
     def final_state(self) -> DataFrame:
         """What is known of each partition at the end. See `partitions.final_state`."""
         return partitions.final_state(self)
 
-    @cached_property
+    @view
     def observed(self) -> frozenset[tuple[str, str]]:
         """(cluster, topic) of which at least one partition was looked at."""
         rows = self.final_state.where("cluster is not null and topic is not null")
         return frozenset((r[0], r[1]) for r in rows.select("cluster", "topic").distinct().collect())
 
-    @cached_property
+    @view
     def compacted(self) -> DataFrame | None:
         """Topics that are compacted, as far as their configuration is known: cluster, topic; None when none is."""
         if not self.has("configs"):
@@ -309,12 +314,21 @@ class Tables:
         policies = self.table("configs").where("name = 'cleanup.policy' and value like '%compact%'")
         return None if policies.isEmpty() else policies.select("cluster", "topic").distinct()
 
-    @cached_property
+    @view
     def suspects(self) -> DataFrame:
         """Values of which something may be wrong, with all that is known of them. See `fates.suspects`."""
         return fates.suspects(self)
 
-    @cached_property
+    @view
+    def unsuspected(self) -> frozenset[str]:
+        """Checkers that have nothing to find, because no value is worth their look."""
+        if self.screened:
+            return fates.CHECKERS if self.is_empty(self._near) else frozenset()
+        if not self.is_empty(self.suspects) or not self.is_empty(self.conflicts):
+            return frozenset()
+        return fates.CHECKERS - ({"aborted_read"} if self.facts.transactional else frozenset())
+
+    @view
     def conflicts(self) -> DataFrame:
         """The rows of `near_seen` at offsets where two or more values were seen."""
         place = [*PARTITION, "era", "offset"]

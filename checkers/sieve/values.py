@@ -40,8 +40,9 @@ _LEAST = np.iinfo(np.int64).min
 @dataclass(frozen=True)
 class Ends:
     """What `partitions.final_state` knows of each place, in order of `place`; the first row is of no place. `look_ns`
-    and `final_ns`: -1 when nobody looked; `excused`: compacted, or deleted since, so that what is not there need not be lost; `any_final`: a poll of
-    the phase final read something; rc_start, rc_end: what read_committed readers read through."""
+    and `final_ns`: -1 when nobody looked; `excused`: compacted, or deleted since, so that what is not there need not be
+    lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: what read_committed readers read
+    through."""
 
     place: Ints
     look_ns: Ints

@@ -1,0 +1,47 @@
+"""Views that are built once, also when several checkers ask for them at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+Owner = TypeVar("Owner")
+Value = TypeVar("Value")
+
+
+class Locks:
+    """One lock per name. A view that is being built keeps others from building it, and may ask for other views."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.RLock] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        with self._lock:
+            return self._locks.setdefault(name, threading.RLock())
+
+
+class view(Generic[Owner, Value]):  # noqa: N801 (used like property)
+    """A `cached_property` for objects that threads share; its owner has `locks`."""
+
+    def __init__(self, build: Callable[[Owner], Value]) -> None:
+        self._build = build
+        self._name = build.__name__
+        self.__doc__ = build.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type[Owner]) -> view[Owner, Value]: ...
+
+    @overload
+    def __get__(self, owner: Owner, kind: type[Owner]) -> Value: ...
+
+    def __get__(self, owner: Owner | None, kind: type[Owner]) -> Value | view[Owner, Value]:
+        if owner is None:
+            return self
+        built: dict[str, Any] = owner.__dict__  # found there first, once it is built
+        with built["locks"][self._name]:
+            if self._name not in built:
+                built[self._name] = self._build(owner)
+        value: Value = built[self._name]
+        return value
