@@ -1,0 +1,71 @@
+"""Plans drawn by hypothesis: the same ones in every run, because the judge is asked about all of them at once.
+
+Hypothesis draws the plans and nothing else: a judgement takes tens of seconds whatever its size, so there is no
+drawing, judging and shrinking example by example. A failing example is named by its number and can be run alone:
+
+    PYTHONPATH=tests:. python -m model NUMBER            what happens in it
+    PYTHONPATH=tests:. python -m model NUMBER --judge    and what the judge says of it alone
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from model.plan import Plan
+
+PRODUCERS = ("plain", "idempotent", "txn", "steps")
+_APART = 7_919
+TROUBLE = ("elections", "deaths", "link", "expiry", "pauses")
+
+
+@st.composite
+def plans(draw: st.DrawFn, **fixed: object) -> Plan:
+    """Any plan. `fixed`: fields that are not drawn."""
+    compacted = draw(st.integers(0, 7)) == 0
+    drawn: dict[str, object] = {
+        "seed": draw(st.integers(0, 2**31)),
+        "scenario": draw(st.sampled_from(("steady", "failover", "failover"))),
+        "on_stop": draw(st.sampled_from(("truncate", "abort"))),
+        "partitions": draw(st.sampled_from((1, 1, 2))),
+        "brokers": draw(st.sampled_from((2, 2, 3))),
+        "base": draw(st.sampled_from((0, 0, 0, 10**9, 10**12))),
+        "sends": draw(st.sampled_from((1, 2, 3, 4, 5, 6, 8, 10))),
+        "producers": tuple(draw(st.lists(st.sampled_from(PRODUCERS), min_size=1, max_size=2))),
+        "consumers": draw(st.sampled_from((0, 1, 1, 2))),
+        "groups": draw(st.sampled_from((0, 0, 1, 1, 2))),
+        "share": draw(st.integers(0, 4)) == 0,
+        "tv2": draw(st.booleans()),
+        "compacted": compacted,
+        "trouble": tuple(sorted(draw(st.sets(st.sampled_from(TROUBLE), max_size=3)))),
+        "access": draw(st.integers(0, 2)) == 0,
+        "reset_ids": draw(st.integers(0, 2)) == 0,
+        "zombie": draw(st.integers(0, 3)) == 0,
+        "lagging": draw(st.integers(0, 3)) == 0,
+    }
+    return Plan(**{**drawn, **fixed})  # type: ignore[arg-type]
+
+
+@cache
+def drawn_plans(count: int, **fixed: object) -> tuple[Plan, ...]:
+    """That many different plans, always the same ones."""
+    found: list[Plan] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(plans(**fixed))
+    def collect(plan: Plan) -> None:
+        found.append(replace(plan, seed=plan.seed + _APART * len(found)))  # small seeds are drawn more than once
+
+    collect()
+    assert len(found) >= count, f"hypothesis drew {len(found)} plans"
+    return tuple(found[:count])

@@ -1,0 +1,89 @@
+"""What a mutation is, and the registry. A mutation bites an example, or says that there is nothing in it to bite on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from random import Random
+
+from model.example import Example, simulate
+from model.generated import drawn_plans
+from model.mutations.victim import Victim
+from model.world import World
+
+TRIES = 400
+"""Examples that a mutation may look at until it has bitten often enough."""
+
+
+class Stage(Enum):
+    """LOGS: the logs are changed before the final reads, so that these and the evidence show it. TABLES: what was
+    written down is changed afterwards."""
+
+    LOGS = "logs"
+    TABLES = "tables"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutation:
+    """kind, form: what must be found. may: kinds that may come with it → why. plan: what examples must be like."""
+
+    name: str
+    what: str
+    kind: str
+    form: str | None
+    stage: Stage
+    bite: Callable[[Victim], bool]
+    may: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def mirror(self) -> str:
+        """The sort of mirror whose examples it bites."""
+        return str(self.plan.get("mirror", "cluster"))
+
+    def bitten(self, count: int, *, first: int) -> list[Example]:
+        """That many examples with this fault, named from number `first` on. Fewer only if TRIES examples do not do."""
+        found: list[Example] = []
+        for drawn in drawn_plans(TRIES):
+            if len(found) == count:
+                break
+            plan = replace(drawn, **{"compacted": False, **self.plan})  # type: ignore[arg-type]
+            number = first + len(found)
+            bit: list[bool] = []
+            rng = Random(f"{self.name} {plan.seed}")
+
+            def strike(world: World, rng: Random = rng, bit: list[bool] = bit) -> None:
+                bit.append(self.bite(Victim(world, rng)))
+
+            logs = self.stage is Stage.LOGS
+            example = simulate(plan, number, letter="m", before_final=strike if logs else None)
+            if not logs:
+                strike(example.world)
+            if bit[0]:
+                found.append(example)
+        return found
+
+
+MUTATIONS: dict[str, Mutation] = {}
+
+
+def mutation(
+    kind: str,
+    *,
+    form: str | None = None,
+    stage: Stage = Stage.TABLES,
+    may: Mapping[str, str] | None = None,
+    **plan: object,
+) -> Callable[[Callable[[Victim], bool]], Callable[[Victim], bool]]:
+    """Register a function as a mutation. Its name is the function's, and its docstring says what it does."""
+
+    def add(bite: Callable[[Victim], bool]) -> Callable[[Victim], bool]:
+        assert bite.__doc__, f"{bite.__name__} must say what it does"
+        what = " ".join(bite.__doc__.split())
+        MUTATIONS[bite.__name__] = Mutation(
+            name=bite.__name__, what=what, kind=kind, form=form, stage=stage, bite=bite, may=may or {}, plan=plan
+        )
+        return bite
+
+    return add

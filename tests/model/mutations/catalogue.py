@@ -1,0 +1,14 @@
+"""All mutations, and the kinds that none of them can reach, each with the reason and with what tests it instead."""
+
+from __future__ import annotations
+
+from model.mutations import access, clients, groups, mirrored, producers
+from model.mutations.base import MUTATIONS, Mutation
+
+__all__ = ["MUTATIONS", "OUT_OF_REACH", "Mutation"]
+
+MODULES = (clients, mirrored, producers, groups, access)
+OUT_OF_REACH: dict[str, str] = {
+    "thin": "the floor is one of the whole run, and a run packs many examples; planted in tests/spark",
+    "state_key_skew": "the mirrors' state topic is one for all examples of a run; planted in tests/spark",
+}

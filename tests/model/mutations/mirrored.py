@@ -1,0 +1,258 @@
+"""Section 2: the two logs. The mirror's copies are changed, or replicas and checksums of one cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from model.logs import Batch, Partition, moved, open_transactions
+from model.mutations.base import Stage, mutation
+from model.mutations.clients import PASSED, SEQUENCES
+from model.mutations.victim import Victim, valued
+
+COPIED = {"consumers": 0, "groups": 0, "share": False}
+"""Nobody read on B while it was mirrored, so that no reader contradicts the change."""
+
+
+def _copy(
+    v: Victim, *, transactional: bool | None = None, idempotent: bool | None = None
+) -> tuple[Partition, Batch] | None:
+    return v.pick(v.batches("B", origin="A", transactional=transactional, idempotent=idempotent))
+
+
+def _client(v: Victim, b: Batch) -> str:
+    return v.fates[b.records[0].value or ""].client
+
+
+@mutation("mirror_loss", stage=Stage.LOGS, may={"sequence_gap": SEQUENCES, "poll_skip": PASSED})
+def drop_a_copy(v: Victim) -> bool:
+    """The mirror leaves out a batch."""
+    found = [(p, b) for p, b in v.batches("B", origin="A") if v.w.a.partitions[p.number].start <= b.base]
+    chosen = v.pick(found)
+    if chosen is None:
+        return False
+    v.drop(*chosen)
+    return True
+
+
+@mutation("mirror_loss", stage=Stage.LOGS, scenario="steady", trouble=(), groups=0, share=False, consumers=0)
+def lose_the_tail(v: Victim) -> bool:
+    """The mirror never carries the last batch, although it was not stopped."""
+    part = v.rng.choice(v.w.b.partitions)
+    data = [b for p, b in v.batches("B", origin="A") if p is part]
+    if not data or part.log.batches[-1] is not data[-1]:
+        return False
+    v.rewrite(part, lambda log: log[:-1])
+    for replica in part.replicas.values():
+        replica.empty_end = 0 if replica.batches else replica.start
+    part.hw = part.end
+    v.cap_looks(part)
+    for row in v.rows("mirror_states", partition=part.number):
+        row.update(lag=0, destination_offset=min(row["destination_offset"], part.end))
+    return True
+
+
+@mutation(
+    "mirror_duplicate",
+    stage=Stage.LOGS,
+    scenario="steady",
+    may={"duplicate": "one value is at two offsets of B"},
+)
+def copy_a_batch_again(v: Victim) -> bool:
+    """The mirror carries a batch once more, after a restart."""
+    found = _copy(v, transactional=False)
+    if found is None:
+        return False
+    part, b = found
+    if b.base < v.w.a.partitions[part.number].start:
+        return False
+    v.add(part, b)
+    return True
+
+
+@mutation(
+    "mirror_reorder",
+    stage=Stage.LOGS,
+    may={"offset_identity": "what is at these offsets is not what A holds there"},
+    **COPIED,
+)
+def swap_two_copies(v: Victim) -> bool:
+    """Two batches change places on B."""
+    found = [(p, b) for p, b in v.batches("B", origin="A") if v.w.a.partitions[p.number].start <= b.base]
+    for part, one in found:
+        for other, two in found:
+            alike = one.pid == two.pid and len(one.records) == len(two.records)
+            if part is other and one.base < two.base and alike and _client(v, one) == _client(v, two):
+                v.put(part, valued(one, [r.value for r in two.records]))
+                v.put(part, valued(two, [r.value for r in one.records]))
+                return True
+    return False
+
+
+@mutation("offset_identity", stage=Stage.LOGS)
+def change_a_key(v: Victim) -> bool:
+    """A copied batch has another key."""
+    found = _copy(v)
+    if found is None:
+        return False
+    part, b = found
+    if b.base < v.w.a.partitions[part.number].start:
+        return False
+    records = tuple(replace(r, key="another") for r in b.records)
+    v.put(part, replace(b, records=records).sealed())
+    return True
+
+
+@mutation(
+    "gap_identity",
+    stage=Stage.LOGS,
+    scenario="steady",
+    may={
+        "offset_identity": "behind the renumbered batch other batches lie at the same offsets",
+        "mirror_loss": "the last record lies beyond the source's end",
+    },
+    **COPIED,
+)
+def renumber_copies(v: Victim) -> bool:
+    """From one batch on all copies lie one offset further: a hole that A does not have."""
+    found = _copy(v)
+    if found is None:
+        return False
+    part, first = found
+    if first.base < v.w.a.partitions[part.number].start:
+        return False
+    v.rewrite(part, lambda log: [moved(b, b.base + 1, b.epoch) if b.base >= first.base else b for b in log])
+    return True
+
+
+@mutation("topic_id")
+def create_the_topic_anew(v: Victim) -> bool:
+    """B's topic has an ID of its own."""
+    rows = v.rows("batches", cluster="B")
+    for row in rows:
+        row["topic_id"] = "another id"
+    return bool(rows) and bool(v.rows("batches", cluster="A"))
+
+
+@mutation("retention_gap", trouble=("expiry", "link", "pauses"), sends=10)
+def keep_silent_about_a_gap(v: Victim) -> bool:
+    """The mirror jumps over records that expired, and does not say so."""
+    told = [r for r in v.tables["mirror_states"] if r["error"]]
+    for row in told:
+        row["error"] = None
+    return bool(told)
+
+
+@mutation("replica_divergence", brokers=3)
+def change_one_replica(v: Victim) -> bool:
+    """One follower of A holds another record."""
+    part = v.rng.choice(v.w.a.partitions)
+    broker = max(part.replicas.keys() - {part.leader})
+    rows = v.rows("batches", cluster="A", broker=broker, partition=part.number, control=False)
+    row = v.pick([r for r in rows if r["base_offset"] >= part.start])
+    if row is None:
+        return False
+    row["crc"] += 1
+    for record in v.rows("records", cluster="A", broker=broker, partition=part.number, base_offset=row["base_offset"]):
+        record.update(value=f"{record['value']}?", value_hash=record["value_hash"] + 1)
+    return True
+
+
+@mutation("replica_divergence", brokers=3)
+def drop_on_one_replica(v: Victim) -> bool:
+    """One follower of B lacks a batch in the middle."""
+    part = v.rng.choice(v.w.b.partitions)
+    if len(part.log.batches) < 3:
+        return False
+    broker = max(part.replicas.keys() - {part.leader})
+    gone = part.log.batches[1].base
+    for table in ("batches", "records"):
+        place = ("B", broker, part.number, gone)
+        column = ("cluster", "broker", "partition", "base_offset")
+        v.tables[table] = [r for r in v.tables[table] if tuple(r[c] for c in column) != place]
+    return gone >= part.start
+
+
+@mutation("crc_invalid")
+def damage_a_batch(v: Victim) -> bool:
+    """One replica's batch has not the checksum that it states."""
+    row = v.pick(v.tables["batches"])
+    if row is None:
+        return False
+    row["crc_ok"] = False
+    return True
+
+
+@mutation(
+    "stop_cut",
+    stage=Stage.LOGS,
+    scenario="failover",
+    on_stop="abort",
+    zombie=True,
+    trouble=(),
+    may={
+        "marker_missing": "nothing ends the transaction on B",
+        "lso_wrong": "what hangs holds the last stable offset for good",
+        "stuck": "the last stable offset stands still",
+    },
+)
+def leave_it_open_at_the_stop(v: Victim) -> bool:
+    """The stop does not abort a transaction that is open."""
+    for part in v.w.b.partitions:
+        cut = v.w.cuts[part.number]
+        aborts = [b for b in part.log.batches if b.control == "ABORT" and b.base >= cut]
+        below = open_transactions([b for b in part.log.batches if b.base < cut])
+        closing = [b for b in aborts if b.pid in below]
+        if closing:
+            v.drop(part, closing[0])
+            return True
+    return False
+
+
+@mutation("stop_cut", scenario="failover", may={"cross_partition": "with that cut a transaction is there in part"})
+def record_a_lower_cut(v: Victim) -> bool:
+    """The recorded cut lies below the last mirrored record."""
+    for part in v.w.b.partitions:
+        cut = v.w.cuts[part.number]
+        copied = [b for p, b in v.batches("B", origin="A") if p is part]
+        if copied and copied[-1].base >= v.w.a.partitions[part.number].start and copied[-1].last < cut:
+            for row in v.rows("mirror_states", state="STOPPED", partition=part.number):
+                row.update(source_offset=copied[-1].base, destination_offset=copied[-1].base)
+            return True
+    return False
+
+
+@mutation(
+    "cross_partition",
+    stage=Stage.LOGS,
+    scenario="failover",
+    partitions=2,
+    producers=("txn",),
+    on_stop="truncate",
+    **COPIED,
+)
+def cut_a_transaction_in_two(v: Victim) -> bool:
+    """One partition was stopped before the transaction, the other behind it. Every asynchronous mirror may do that."""
+    one, two = v.w.b.partitions
+    copies = v.batches("B", origin="A", transactional=True)
+    if v.batches("B"):
+        return False
+    first, second = ({v.fates[b.records[0].value].txn: b for p, b in copies if p is part} for part in (one, two))
+    for txn in sorted(first.keys() & second.keys(), key=str):
+        cut = second[txn].base
+        if not open_transactions([b for b in two.log.batches if b.base < cut]):
+            _end_at(v, two, cut)
+            return True
+    return False
+
+
+def _end_at(v: Victim, part: Partition, cut: int) -> None:
+    """The mirror of this partition was stopped there, and never said before that nothing was left to carry."""
+    v.rewrite(part, lambda log: [b for b in log if b.last < cut])
+    for replica in part.replicas.values():
+        replica.empty_end = cut
+    part.hw = part.end
+    v.w.cuts[part.number] = cut
+    for row in v.rows("mirror_states", partition=part.number):
+        row["lag"] = None
+        if row["state"] == "STOPPED":
+            row.update(source_offset=cut, destination_offset=cut)

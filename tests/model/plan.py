@@ -1,0 +1,43 @@
+"""The few parameters that an example is made of. Everything else follows from them and the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What happens in one example.
+
+    seed: of all choices of detail. mirror: `cluster` (Cluster Mirroring, offsets kept) or `mm2`. scenario: `steady`
+    (never stopped) or `failover`. on_stop: `truncate` (mirrored up to the last stable offset; the stop cuts the log
+    where no transaction is open) or `abort` (mirrored up to the high watermark; the stop aborts what is open).
+    base: first offset of the logs. sends: operations that producers begin at most. producers: kinds, one each:
+    `plain`, `idempotent`, `txn` (one operation per transaction), `steps` (begin, sends and end as operations).
+    tv2: transactions bump the producer epoch. groups: consumer groups; share: a share group too. trouble: elections,
+    broker deaths, link cuts and expiry that may happen. reset_ids: B's producer ids begin where A's do, behind a reset.
+    zombie: a client of A dies with its transaction open, which its coordinator aborts only after the stop.
+    lagging: the mirror carries a few batches only before it is made to catch up, or stopped. renamed: of MirrorMaker,
+    the topic has another name on B.
+    """
+
+    seed: int
+    mirror: str = "cluster"
+    scenario: str = "failover"
+    on_stop: str = "truncate"
+    partitions: int = 1
+    brokers: int = 2
+    base: int = 0
+    sends: int = 8
+    producers: tuple[str, ...] = ("idempotent",)
+    consumers: int = 1
+    groups: int = 0
+    share: bool = False
+    tv2: bool = True
+    compacted: bool = False
+    trouble: tuple[str, ...] = ()
+    access: bool = False
+    reset_ids: bool = False
+    zombie: bool = False
+    lagging: bool = False
+    renamed: bool = False

@@ -1,0 +1,94 @@
+"""What goes wrong in a run and must not matter: elections, dying brokers, a cut link, expiry, compaction, a pause."""
+
+from __future__ import annotations
+
+from model.mirror import ClusterMirror
+from model.world import IDLE, Actor, Cluster, World
+
+
+def fault(world: World, number: int, name: str, cluster: str, target: str, action: str) -> None:
+    columns = {"fault_id": number, "name": name, "cluster": cluster, "target": target, "action": action}
+    world.book.tick()
+    world.book.row("faults", ok=True, result="seen", params="{}", **columns)
+
+
+def elections(world: World) -> Actor:
+    """Preferred leaders change on A, cleanly."""
+    while True:
+        yield IDLE
+        part = world.rng.choice(world.a.partitions)
+        others = sorted(part.isr - {part.leader})
+        if others and world.chance(0.15):
+            number = world.number("fault")
+            fault(world, number, "leader-election", "A", f"{part.topic}-{part.number}", "inject")
+            part.elect(world.rng.choice(others))
+            fault(world, number, "leader-election", "A", f"{part.topic}-{part.number}", "bit")
+
+
+def deaths(world: World) -> Actor:
+    """A broker of A dies, and comes back after some time."""
+    while True:
+        yield IDLE
+        part = world.rng.choice(world.a.partitions)
+        if len(part.isr) < 2 or not world.chance(0.1):
+            continue
+        number, broker = world.number("fault"), world.rng.choice(sorted(part.isr))
+        fault(world, number, "broker-kill", "A", f"A-broker-{broker}", "inject")
+        part.leave(broker)
+        fault(world, number, "broker-kill", "A", f"A-broker-{broker}", "bit")
+        for _ in range(world.rng.randint(1, 4)):
+            yield IDLE
+        if broker in part.down:
+            part.rejoin(broker)
+            fault(world, number, "broker-kill", "A", f"A-broker-{broker}", "heal")
+
+
+def link_cuts(world: World) -> Actor:
+    """The mirror does not reach A for a while."""
+    while True:
+        yield IDLE
+        if not world.chance(0.15):
+            continue
+        number = world.number("fault")
+        fault(world, number, "link-partition", "link", "A-B", "inject")
+        world.link = False
+        fault(world, number, "link-partition", "link", "A-B", "bit")
+        for _ in range(world.rng.randint(1, 3)):
+            yield IDLE
+        world.link = True
+        fault(world, number, "link-partition", "link", "A-B", "heal")
+
+
+def expiry(world: World) -> Actor:
+    """Retention deletes whole batches of A that are decided, whether the mirror has them or not."""
+    while True:
+        yield IDLE
+        part = world.rng.choice(world.a.partitions)
+        ends = [b.last + 1 for b in part.log.batches if b.last < part.lso]
+        if len(ends) > 2 and world.chance(0.15):
+            part.expire(world.rng.choice(ends[:-1]))
+
+
+def cleaner(world: World, cluster: Cluster) -> Actor:
+    """Brokers compact their copies, each cluster by itself."""
+    while True:
+        yield IDLE
+        part = world.rng.choice(cluster.partitions)
+        if world.chance(0.3):
+            part.compact()
+
+
+def pauses(world: World, mirror: ClusterMirror) -> Actor:
+    """Partitions of the mirror are paused and resumed."""
+    while True:
+        yield IDLE
+        if world.chance(0.15):
+            yield from mirror.pause()
+
+
+def heal(world: World) -> None:
+    """End whatever is wrong."""
+    world.link = True
+    for part in world.a.partitions:
+        for broker in sorted(part.down):
+            part.rejoin(broker)
