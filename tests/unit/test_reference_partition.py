@@ -104,7 +104,7 @@ def test_truncation_takes_the_high_watermark_back_and_tells_every_follower_once(
     p = led(log_end=100, epochs=EpochList([(0, 0)]), epoch=1)
     for follower in (1, 2):
         fetch(p, follower, 100, last=0)
-    p.truncate(40)
+    p.truncate(40, now=5.0)
     assert (p.high_watermark, p.log_end, p.leveled) == (40, 40, False)
     assert fetch(p, 1, 100, last=0) == Diverging(0, 40)
     assert fetch(p, 1, 40, last=0) is None
@@ -116,6 +116,18 @@ def test_truncation_takes_the_high_watermark_back_and_tells_every_follower_once(
     p.given(50)
     assert fetch(p, 1, 50, last=1) is None  # no cut any more
     assert p.epochs.entries == ((0, 0), (1, 40))
+
+
+def test_a_follower_that_says_nothing_of_a_partition_stands_where_it_stood() -> None:
+    p = led(log_end=10)
+    for follower in (1, 2, 3):
+        fetch(p, follower, 0)
+    p.truncate(0, now=5.0)
+    p.still_at(1, 0, 4.9)  # it asked before the cut: records may be on their way to it
+    assert 1 in p.cuts
+    for follower in (1, 2, 3):
+        p.still_at(follower, 0, 5.1)
+    assert p.leveled
 
 
 def test_own_batches_follow_the_log_end_and_are_given_from_an_offset() -> None:

@@ -58,7 +58,7 @@ async def truncate_to_last_stable(hub: Hub, led: LedPartition) -> None:
     """Everything from the first open transaction on goes, of other producers too."""
     found = await open_transactions(hub, led)
     if found and found[0].open_since < led.log_end:
-        led.truncate(found[0].open_since)
+        led.truncate(found[0].open_since, now=hub.clock())
         hub.rewind(led)
         hub.tell_cuts(led)
 
@@ -67,11 +67,19 @@ async def nothing(_: Hub, __: LedPartition) -> None:
     """They stay open: nobody will ever end them on the destination."""
 
 
-ON_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
-    OnStop.ABORT: abort_open_transactions,
+CUT_AT_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
+    OnStop.ABORT: nothing,
     OnStop.TRUNCATE: truncate_to_last_stable,
     OnStop.NOTHING: nothing,
 }
+"""Before the last mirrored offset is stored: it is what is left."""
+
+APPEND_AT_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
+    OnStop.ABORT: abort_open_transactions,
+    OnStop.TRUNCATE: nothing,
+    OnStop.NOTHING: nothing,
+}
+"""After it was stored: what is appended is not the source's."""
 
 
 def no_reset(_: Hub, __: Mirrored) -> None:

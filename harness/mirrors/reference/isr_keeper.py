@@ -49,13 +49,8 @@ class IsrKeeper:
         """Followers ask for a whole session; at the log end with nothing new they mention no partition."""
         for session in self._hub.sessions:
             for cursor in session.cursors.values():
-                led = cursor.partition
-                state = None if led is None else led.followers.get(session.follower)
-                if led is None or state is None:
-                    continue
-                state.fetched_at = max(state.fetched_at, session.fetched_at)
-                if state.offset >= led.log_end:
-                    state.caught_up_at = max(state.caught_up_at, session.fetched_at)
+                if cursor.partition is not None:
+                    cursor.partition.still_at(session.follower, cursor.offset, session.fetched_at)
 
     async def _change(self) -> None:
         hub = self._hub

@@ -92,6 +92,7 @@ class LedPartition:
     tail: list[Tail] = field(default_factory=list)
     followers: dict[int, Follower] = field(default_factory=dict)
     cuts: dict[int, int] = field(default_factory=dict)  # follower → offset that it must be seen at or below
+    cut_at: float = 0.0
 
     # --- leadership --------------------------------------------------------------------------------------------
 
@@ -172,8 +173,9 @@ class LedPartition:
             return Refused(ErrorCode.offset_out_of_range)
         return None
 
-    def truncate(self, offset: int) -> None:
+    def truncate(self, offset: int, *, now: float) -> None:
         """Every follower is to be cut back to an offset; the high watermark goes back with it."""
+        self.cut_at = now
         if self.high_watermark is not None:
             self.high_watermark = min(self.high_watermark, offset)
         self.log_end = min(self.log_end, offset)
@@ -187,6 +189,16 @@ class LedPartition:
         self.cuts = {follower: offset for follower in self.replicas if follower != self.me}
         for state in self.followers.values():
             state.offset = min(state.offset, offset)
+
+    def still_at(self, follower: int, offset: int, fetched_at: float) -> None:
+        """A follower asked again without a word of this partition: it stands where it stood."""
+        state = self.followers.get(follower)
+        if state is not None:
+            state.fetched_at = max(state.fetched_at, fetched_at)
+            if offset >= self.log_end:
+                state.caught_up_at = max(state.caught_up_at, fetched_at)
+        if fetched_at > self.cut_at and offset <= self.cuts.get(follower, -1):
+            del self.cuts[follower]
 
     @property
     def leveled(self) -> bool:

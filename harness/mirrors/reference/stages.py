@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from harness.mirrors.reference.closing import ON_STOP, PID_RESET
+from harness.mirrors.reference.closing import APPEND_AT_STOP, CUT_AT_STOP, PID_RESET
 from harness.mirrors.reference.destination import reassign_replicas
 from harness.mirrors.reference.following import epoch_lists
 from harness.mirrors.reference.leading import Leading
@@ -68,7 +68,7 @@ class Stages:
         for mirrored in led:
             cut = life.record_of(mirrored).cut
             if cut is not None and mirrored.led.log_end > cut:
-                mirrored.led.truncate(cut)
+                mirrored.led.truncate(cut, now=self._hub.clock())
                 self._hub.rewind(mirrored.led)
                 self._hub.tell_cuts(mirrored.led)
         self._reached("prepare.cut")
@@ -131,11 +131,13 @@ class Stages:
             self._cut_to_what_all_have(mirrored)
         level = await self._until_level(led, _LEVEL_S)
         self._reached("stop.leveled")
+        on_stop, reset = self._hub.design.on_stop, PID_RESET[self._hub.design.pid_reset_record]
+        await asyncio.gather(*(CUT_AT_STOP[on_stop](self._hub, m.led) for m in level))
+        level = await self._until_level(level, _LEVEL_S)
+        self._reached("stop.cut")
         await self._store_offsets(level)
         self._reached("stop.offset_stored")
-        close, reset = ON_STOP[self._hub.design.on_stop], PID_RESET[self._hub.design.pid_reset_record]
-        for mirrored in level:
-            await close(self._hub, mirrored.led)
+        await asyncio.gather(*(APPEND_AT_STOP[on_stop](self._hub, m.led) for m in level))
         self._reached("stop.transactions")
         await self._until_level(level, _LEVEL_S)
         for mirrored in level:
@@ -193,7 +195,7 @@ class Stages:
             _LOG.warning(
                 "%s: cut from %d to %d, which all in-sync have", mirrored.name, led.log_end, led.high_watermark
             )
-            led.truncate(led.high_watermark)
+            led.truncate(led.high_watermark, now=self._hub.clock())
             self._hub.rewind(led)
             self._hub.tell_cuts(led)
 

@@ -12,7 +12,6 @@ KILLED: Final = 137  # the exit code of a process that was killed with SIGKILL
 
 STEPS: Final = (
     "prepare.place",
-    "prepare.placed",
     "prepare.in_sync",
     "prepare.led",
     "prepare.cut",
@@ -20,6 +19,7 @@ STEPS: Final = (
     "prepare.stored",
     "stop.hold",
     "stop.leveled",
+    "stop.cut",
     "stop.offset_stored",
     "stop.transactions",
     "stop.reset_record",

@@ -92,7 +92,7 @@ class Troubles:
         cut = 0 if known == UNKNOWN else led.shifts.destination(agreed)
         _LOG.warning("%s: the source's log is another one from %d on (epoch %d); cutting", mirrored.name, cut, epoch)
         led.feed = Feed.HELD
-        led.truncate(cut)
+        led.truncate(cut, now=self._hub.clock())
         mirrored.source_epochs.truncate(agreed)
         self._hub.rewind(led)
         self._hub.tell_cuts(led)
