@@ -130,7 +130,8 @@ def _partial(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None
     rows = rows.join(sent.dropDuplicates(["source", "value"]), ["source", "value"])
     place = F.concat_ws("-", "destination_topic", "partition")
     there = F.col("b_visible") > 0
-    lag = ~there & (F.col("a_first") >= F.col("bound"))
+    # Not carried in time, or carried and then aborted by the stop.
+    lag = ~there & ((F.col("a_first") >= F.col("bound")) | (F.col("b_all") > 0))
     one = rows.groupBy("source", "destination", "txn").agg(
         F.count_distinct(place).alias("places"),
         F.count(F.when(there, 1)).alias("there"),
@@ -150,7 +151,7 @@ def _partial(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None
         ops=op_list("decided_index"),
         rank=F.col("offset"),
         explain=sentence(
-            "at the stop transaction %s was on %s in part: %s records are there (%s), %s are not, the first %s",
+            "at the stop transaction %s was on %s in part: %s records are visible (%s), %s are not, the first %s",
             *("txn", "destination", "there", "with", "lagging", "value"),
         ),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from checkers.mirror_spans import MIRRORED as _MIRRORED
 from checkers.mirroring import PAIR, keeps_offsets, once, scopes, states
 
 if TYPE_CHECKING:
@@ -32,10 +33,14 @@ def _turned(t: Tables) -> DataFrame | None:
     where = scopes(t)
     if where is None:
         return None
-    sources = sorted({source for source, _ in t.mirror_pairs})
-    if t.table("mirror_states").where(F.col("cluster").isin(*sources) & F.col("state").isNotNull()).isEmpty():
+    # In a chain the cluster in the middle is a destination all along.
+    sources = sorted({source for source, _ in t.mirror_pairs} - {destination for _, destination in t.mirror_pairs})
+    began = t.table("mirror_states").where(F.col("cluster").isin(*sources) & F.col("state").isin(*_MIRRORED))
+    if began.isEmpty():
         return None
-    back = states(t).select(F.col("cluster").alias("source"), *PAIR[2:], F.col("last_state").alias("back_state"))
+    began = began.select("cluster", t.canonical().alias("origin_topic"), "partition").distinct()
+    back = states(t).join(F.broadcast(began), ["cluster", *PAIR[2:]], "left_semi")
+    back = back.select(F.col("cluster").alias("source"), *PAIR[2:], F.col("last_state").alias("back_state"))
     rows = where.where("from_log and b_end is not null").join(F.broadcast(back), ["source", *PAIR[2:]])
     if rows.isEmpty():
         return None

@@ -6,6 +6,7 @@ Many stories go through the importer and the judge in one file per contract.
 from __future__ import annotations
 
 import pytest
+import told_chains
 import told_groups
 import told_logs
 import told_mirrors
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 PACKS: dict[str, Pack] = {
     "kafka": told_logs.KAFKA,
-    "strict": told_mirrors.STRICT,
+    "strict": told_chains.STRICT,
     "access": told_groups.ACCESS,
     "truncating": told_mirrors.TRUNCATING,
     "unclean": told_mirrors.UNCLEAN,
