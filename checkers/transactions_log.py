@@ -170,7 +170,9 @@ def _with_source_marker(t: Tables, rows: DataFrame) -> DataFrame:
     empty = {"source_marker": F.lit(None).cast("long"), "source_type": F.lit(None).cast("string")}
     if where is None:
         return rows.withColumns(empty)
-    own = where.where("from_log").select(*PAIR, F.least("bound", "b_end").alias("high"))
+    # Where everything had to arrive, a marker that is behind the destination's end is missing, too.
+    high = F.when(F.col("all_due"), F.col("bound")).otherwise(F.least("bound", "b_end"))
+    own = where.where("from_log").select(*PAIR, high.alias("high"))
     source = txn_batches(t).where("not control and end_offset is not null")
     source = source.select(
         F.col("cluster").alias("source"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from model import trouble
+from model import objects, trouble
 from model.book import Rows
 from model.consumers import Member, Reader, ShareMember, read_to_the_end
+from model.failback import Failback
 from model.looks import Observer
 from model.mirror import ClusterMirror
 from model.mm2 import Mm2, Translations, restarts
@@ -49,6 +50,13 @@ def simulate(
     return Example(plan, prefix, world.book.tables, world, tolerated)
 
 
+def transaction_names(world: World) -> dict[str, str | None]:
+    """Value → the name of the transaction that it was sent in."""
+    names = {op["index"]: op.get("txn") for op in world.book.tables["ops"] if op["f"] in ("send", "txn")}
+    sent = [r for r in world.book.tables["op_records"] if r["action"] == "send"]
+    return {r["value"]: names[r["op_index"]] for r in sent if r["op_index"] in names}
+
+
 def split_by_the_stop(world: World) -> bool:
     """Whether some transaction lies below the cut of one partition and not below that of another."""
     sides: dict[str, set[bool]] = {}
@@ -67,7 +75,7 @@ class _Run:
         self.w = world
         self.before_final = before_final
         self.plan = world.plan
-        self.mirror = Mm2(world) if world.plan.mirror == "mm2" else ClusterMirror(world)
+        self.mirror = Mm2(world) if world.plan.mirror == "mm2" else ClusterMirror(world, world.a, world.b)
         self.syncs = Translations(world, self.mirror) if isinstance(self.mirror, Mm2) else Syncs(world)
         self.watch = world.observer = Observer(world, self.mirror)
         self.on_a: list[Reader] = []
@@ -82,8 +90,9 @@ class _Run:
         self._load()
         self._heal()
         self._settle()
-        if self.plan.scenario == "failover":
+        if self.plan.scenario != "steady":
             self._failover()
+        self.watch.until(70 * 10**9 - 1)
         if self.before_final is not None:
             self.before_final(self.w)
         self.w.run([], phase="final", steps=0)
@@ -91,6 +100,8 @@ class _Run:
             read_to_the_end(self.w, cluster)
         self.watch.until(81 * 10**9)
         self.watch.evidence()
+        if self.plan.objects:
+            objects.store(self.w, transaction_names(self.w))
 
     def _producers(self, cluster: Cluster) -> list[Actor]:
         found: list[Actor] = []
@@ -188,10 +199,28 @@ class _Run:
         actors += [r.run() for r in moved]
         if self.plan.access:
             actors += [administrator(w, "B")]
-        if w.chance(0.3):  # somebody still writes to the old source
+        if self.plan.scenario == "failover" and w.chance(0.3):  # somebody still writes to the old source
             actors += self._producers(w.a)
-        w.run(actors, phase="scenario", steps=STEPS // 2 + 5 * self.plan.sends)
-        w.settle_late_requests()
+        steps = STEPS // 2 + 5 * self.plan.sends
+        if self.plan.scenario == "failback":
+            back = self._failback(actors, steps)
+            w.run([*actors, back.run()], phase="scenario", steps=steps // 2)
+            w.settle_late_requests()
+            back.catch_up()
+        else:
+            w.run(actors, phase="scenario", steps=steps)
+            w.settle_late_requests()
         for cluster in (w.a, w.b):
             for part in cluster.partitions:
                 part.replicate()
+
+    def _failback(self, actors: list[Actor], steps: int) -> Failback:
+        """Go on for a while, then turn the mirror round; B stays open to writers."""
+        w = self.w
+        w.run(actors, phase="scenario", steps=steps // 2)
+        for part in w.b.partitions:
+            part.replicate()
+        back = Failback(w)
+        w.failback = back
+        back.begin()
+        return back

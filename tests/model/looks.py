@@ -37,9 +37,9 @@ class Observer:
             if self.w.plan.access:
                 self._access(cluster, look, time_ns)
             self._policy(cluster, look, time_ns)
-        if self.mirror is not None:
-            for number in self.mirror.states:
-                self.mirror.look(number, time_ns=time_ns)
+        for mirror in (self.mirror, self.w.failback):
+            for number in mirror.states if mirror is not None else ():
+                mirror.look(number, time_ns=time_ns)
 
     def _ends(self, cluster: Cluster, part: Partition, look: int, time_ns: int) -> None:
         place = {"cluster": cluster.letter, "topic": part.topic, "partition": part.number, "look": look}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from model.book import Row
 from model.logs import Batch, Partition, marker, open_transactions
-from model.world import BUSY, IDLE, Actor, World
+from model.world import BUSY, IDLE, Actor, Cluster, World
 
 NAME = "mirror"
 
@@ -17,8 +17,10 @@ NAME = "mirror"
 class ClusterMirror:
     """The mirror of one example: one topic, every partition with a state of its own."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, source: Cluster, destination: Cluster) -> None:
         self.w = world
+        self.source = source
+        self.destination = destination
         self.states = dict.fromkeys(range(world.plan.partitions), "PREPARING")
         self.errors: dict[int, str] = {}
         self.stopped = False
@@ -43,7 +45,7 @@ class ClusterMirror:
 
     def fetch(self, number: int, *, most: int) -> None:
         """Copy up to `most` batches of one partition."""
-        a, b = self.w.a.partitions[number], self.w.b.partitions[number]
+        a, b = self.source.partitions[number], self.destination.partitions[number]
         b.epoch = max(b.epoch, a.epoch)  # the destination's leader epoch is never behind the source's
         if a.start > b.end:
             self.errors[number] = f"source log start {a.start} passed {b.end}: a gap of expired records"
@@ -65,14 +67,14 @@ class ClusterMirror:
 
     def look(self, number: int, *, event: str = "look", time_ns: int | None = None) -> Row:
         """One row of `mirror_states`. A lag that nobody can know is null."""
-        a, b = self.w.a.partitions[number], self.w.b.partitions[number]
+        a, b = self.source.partitions[number], self.destination.partitions[number]
         state = self.states[number]
         known = self.w.link and state == "MIRRORING"
         cut = self.w.cuts.get(number) if state == "STOPPED" else None
         return self.w.book.row(
             "mirror_states",
             mirror=self.w.book.name(NAME),
-            cluster="B",
+            cluster=self.destination.letter,
             topic=b.topic,
             partition=number,
             state=state,
@@ -121,7 +123,7 @@ class ClusterMirror:
         op = self._ask("mirror_stop")
         for number in self.states:
             self.move(number, "STOPPING", "stop")
-        for number, part in enumerate(self.w.b.partitions):
+        for number, part in enumerate(self.destination.partitions):
             self.w.book.tick()
             if self.w.plan.on_stop == "abort":
                 self._finish_committed(number)
@@ -135,7 +137,7 @@ class ClusterMirror:
         self.stopped = True
 
     def _finish_committed(self, number: int) -> None:
-        a, b = self.w.a.partitions[number], self.w.b.partitions[number]
+        a, b = self.source.partitions[number], self.destination.partitions[number]
         open_there = open_transactions(a.log.batches)
         while any(pid not in open_there for pid in open_transactions(b.log.batches)):
             self.fetch(number, most=1)
@@ -175,11 +177,13 @@ class ClusterMirror:
 
     def _targets(self, number: int | None) -> list[Row]:
         chosen = self.states if number is None else [number]
-        return [{"action": "target", "topic": self.w.b.topic, "partition": n} for n in chosen]
+        return [{"action": "target", "topic": self.destination.topic, "partition": n} for n in chosen]
 
     def _ask(self, f: str, number: int | None = None) -> int:
-        return self.w.book.event(self.w.book.name("admin"), "invoke", f, self._targets(number), cluster="B")
+        return self.w.book.event(
+            self.w.book.name("admin"), "invoke", f, self._targets(number), cluster=self.destination.letter
+        )
 
     def _answer(self, f: str, op: int, number: int | None = None, *, error: str | None = None) -> None:
-        end = {"invoke_index": op, "cluster": "B", "error": error}
+        end = {"invoke_index": op, "cluster": self.destination.letter, "error": error}
         self.w.book.event(self.w.book.name("admin"), "fail" if error else "ok", f, self._targets(number), **end)

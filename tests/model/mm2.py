@@ -19,7 +19,7 @@ class Mm2(ClusterMirror):
     (source offset, destination offset) of records of which both are known, in order."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world)
+        super().__init__(world, world.a, world.b)
         self.position = {p.number: p.start for p in world.a.partitions}
         self.flushed = dict(self.position)
         self.points: dict[int, list[tuple[int, int]]] = {n: [] for n in self.position}

@@ -30,7 +30,7 @@ CAPABILITIES = {
     "mm2": ("group_offsets", "aborted_data"),
 }
 CONTRACTS = {"cluster": "cluster-mirror/strict", "mm2": "mm2-at-least-once"}
-FLOOR = {"acl_bound_s": 5, "epoch_bound_s": 5, "stuck_bound_s": 8, "ok_sends": 1}
+FLOOR = {"acl_bound_s": 5, "epoch_bound_s": 5, "stuck_bound_s": 8, "orphan_grace_s": 5, "ok_sends": 1}
 
 
 def merged(examples: Iterable[Example]) -> Rows:

@@ -10,15 +10,16 @@ class Plan:
     """What happens in one example.
 
     seed: of all choices of detail. mirror: `cluster` (Cluster Mirroring, offsets kept) or `mm2`. scenario: `steady`
-    (never stopped) or `failover`. on_stop: `truncate` (mirrored up to the last stable offset; the stop cuts the log
-    where no transaction is open) or `abort` (mirrored up to the high watermark; the stop aborts what is open).
+    (never stopped), `failover`, or `failback` (B is then mirrored to A, which is cut for that; no readers may be on A).
+    on_stop: `truncate` (mirrored up to the last stable offset; the stop cuts the log where no transaction is open) or
+    `abort` (mirrored up to the high watermark; the stop aborts what is open).
     base: first offset of the logs. sends: operations that producers begin at most. producers: kinds, one each:
     `plain`, `idempotent`, `txn` (one operation per transaction), `steps` (begin, sends and end as operations).
     tv2: transactions bump the producer epoch. groups: consumer groups; share: a share group too. trouble: elections,
     broker deaths, link cuts and expiry that may happen. reset_ids: B's producer ids begin where A's do, behind a reset.
     zombie: a client of A dies with its transaction open, which its coordinator aborts only after the stop.
     lagging: the mirror carries a few batches only before it is made to catch up, or stopped. renamed: of MirrorMaker,
-    the topic has another name on B.
+    the topic has another name on B. objects: A is stored as a diskless cluster's would be.
     """
 
     seed: int
@@ -41,3 +42,4 @@ class Plan:
     zombie: bool = False
     lagging: bool = False
     renamed: bool = False
+    objects: bool = False

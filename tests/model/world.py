@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Protocol
 
-from model.book import SECOND, SPANS, Book
+from model.book import SECOND, SPANS, Book, Row
 from model.logs import Batch, Partition
 from model.plan import Plan
 
@@ -24,6 +24,15 @@ class Observer(Protocol):
 
     def until(self, now: int) -> None:
         """Take every look before this moment."""
+
+
+class Looked(Protocol):
+    """A mirror that can be looked at."""
+
+    states: dict[int, str]
+
+    def look(self, number: int, *, event: str = "look", time_ns: int | None = None) -> Row:
+        """One row of `mirror_states`."""
 
 
 class Cluster:
@@ -68,6 +77,7 @@ class World:
         self.later: list[Callable[[], None]] = []
         self.budget = plan.sends
         self.observer: Observer | None = None
+        self.failback: Looked | None = None
         self.strays: list[tuple[str, int, Batch]] = []
 
     def number(self, kind: str) -> int:

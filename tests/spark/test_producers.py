@@ -14,7 +14,8 @@ ONE = Group("one", **contract("kafka-clean"))  # cases that need one cluster onl
 STRICT = Group("strict", **contract("cluster-mirror/strict"))
 MM2 = Group("mm2", **contract("mm2-exactly-once"))
 OURS = Group("ours", **{**SETTLED, "clusters": {"A": {}}}, **contract("kafka-clean"))
-GROUPS = {g.name: g for g in (ONE, STRICT, MM2, OURS)}
+KEPT = Group("kept", **SETTLED, **contract("cluster-mirror/strict"))  # everything had to arrive
+GROUPS = {g.name: g for g in (ONE, STRICT, MM2, OURS, KEPT)}
 
 
 def of(pid: int, sequence: int = -1, epoch: int = 0, **columns: Any) -> dict[str, Any]:
@@ -379,6 +380,14 @@ def transaction_over_two_partitions_carried_whole(c: Case) -> list[Found]:
     c.state("STOPPED", 2, 2)
     c.state("STOPPED", 2, 2, partition=1)
     return []
+
+
+@KEPT.case
+def the_last_marker_never_came(c: Case) -> list[Found]:
+    """Everything had to arrive, and the marker is the very last batch of the source."""
+    c.log("A", (0, "a", txn(5)), (1, None, end(5)))
+    c.log("B", (0, "a", txn(5)), lso=0)
+    return [("marker_missing", 0, None)]
 
 
 @OURS.case

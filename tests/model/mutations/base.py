@@ -48,7 +48,8 @@ class Mutation:
         for drawn in drawn_plans(TRIES):
             if len(found) == count:
                 break
-            plan = replace(drawn, **{"compacted": False, **self.plan})  # type: ignore[arg-type]
+            scenario = "failover" if drawn.scenario == "failback" else drawn.scenario
+            plan = replace(drawn, **{"scenario": scenario, "compacted": False, **self.plan})  # type: ignore[arg-type]
             number = first + len(found)
             bit: list[bool] = []
             rng = Random(f"{self.name} {plan.seed}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from model.mutations import access, clients, groups, mirrored, producers
+from model.mutations import access, clients, groups, mirrored, producers, stores, translated
 from model.mutations.base import MUTATIONS, Mutation
 
 __all__ = ["MUTATIONS", "OUT_OF_REACH", "Mutation"]
 
-MODULES = (clients, mirrored, producers, groups, access)
+MODULES = (clients, mirrored, producers, groups, access, stores, translated)
 OUT_OF_REACH: dict[str, str] = {
+    "unclean_divergence": "an unclean election excuses a whole run from other checks; planted in tests/spark",
     "thin": "the floor is one of the whole run, and a run packs many examples; planted in tests/spark",
     "state_key_skew": "the mirrors' state topic is one for all examples of a run; planted in tests/spark",
 }

@@ -107,7 +107,8 @@ def resume_far_too_early(v: Victim) -> bool:
     commits = [r["offset"] for r in _commits(v, "A") if r["op_index"] in _acked(v)]
     steps = [b - a for a, b in pairwise(commits)]
     done = max((r["processed"] + 1 for r in _commits(v, "A") if r["op_index"] in _acked(v)), default=0)
-    again = sum(r["offset"] < done and v.fates[r["value"]].cluster == "A" for r in before)
+    fates = [(r["offset"], v.fates[r["value"]]) for r in before]
+    again = sum(offset < done and f.cluster == "A" and f.offset is not None for offset, f in fates)
     lags = [r["lag"] or 0 for r in v.rows("mirror_states", partition=0)]
     if len(steps) < 2 or again <= max(steps) + max(lags):
         return False

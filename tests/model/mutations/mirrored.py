@@ -189,6 +189,7 @@ def damage_a_batch(v: Victim) -> bool:
     on_stop="abort",
     zombie=True,
     trouble=(),
+    **COPIED,
     may={
         "marker_missing": "nothing ends the transaction on B",
         "lso_wrong": "what hangs holds the last stable offset for good",
@@ -256,3 +257,25 @@ def _end_at(v: Victim, part: Partition, cut: int) -> None:
         row["lag"] = None
         if row["state"] == "STOPPED":
             row.update(source_offset=cut, destination_offset=cut)
+
+
+@mutation("failback", form="unequal", stage=Stage.LOGS, scenario="failback", **COPIED)
+def change_what_was_mirrored_back(v: Victim) -> bool:
+    """After the failback a batch above the cut is not the same on A and B."""
+    found = [(p, b) for p, b in v.batches("A", origin="B") if b.base >= v.w.cuts[p.number]]
+    chosen = v.pick(found)
+    if chosen is None:
+        return False
+    part, b = chosen
+    v.put(part, replace(b, records=tuple(replace(r, key="another") for r in b.records)).sealed())
+    return True
+
+
+@mutation("failback", form="unreported", scenario="failback", lagging=True, sends=10, **COPIED)
+def discard_in_silence(v: Victim) -> bool:
+    """The failback discards acknowledged writes of A, and nobody is told."""
+    told = [r for r in v.rows("mirror_states", cluster="A") if r["error"]]
+    for row in told:
+        row["error"] = None
+    held = {r.value for p in v.w.a.partitions for b in p.log.batches for r in b.records}
+    return any(f.value not in held and f.offset >= v.w.cuts[f.partition] for f in v.sure("A"))
