@@ -5,13 +5,14 @@ READY   := $(VENV)/.ready
 export TESTCONTAINERS_RYUK_DISABLED := true
 export DOCKER_BUILDKIT := 0
 
-.PHONY: help setup engine campaign test check unit spark cluster fmt lock docs bench bench-check clean
+.PHONY: help setup engine campaign test check unit spark cluster fmt lock docs bench bench-check classes clean
 
 help:
 	@echo "make campaign   install what is missing, run the default campaign on real clusters, print the verdict"
 	@echo "make test       install what is missing, run every test, those on real containers included"
 	@echo "make check      lint, types, unit tests (no engine, no Spark)"
 	@echo "make bench      measure provisioning, recording and checking; make bench-check: the checks alone"
+	@echo "                (BENCH=\"--large --logs\": also ten million lines, and ten million records of logs)"
 	@echo "make docs       write the generated pages of docs/ again"
 
 setup: $(READY)
@@ -22,6 +23,10 @@ $(READY): requirements.lock pyproject.toml harness/setup.sh
 
 engine: setup
 	$(BIN)/shatter doctor --fix
+	@nohup nice $(BIN)/python -m checkers.class_archive >/dev/null 2>&1 &
+
+classes: setup
+	@$(BIN)/python -m checkers.class_archive
 
 campaign: engine
 	$(BIN)/shatter images
@@ -40,7 +45,7 @@ check: setup
 unit: setup
 	$(BIN)/pytest tests/unit $(PYTEST)
 
-spark: setup
+spark: classes
 	$(BIN)/pytest tests/spark $(PYTEST)
 
 cluster: engine
@@ -62,8 +67,8 @@ bench: engine
 	$(BIN)/shatter images
 	$(BIN)/python -m bench
 
-bench-check: setup
-	$(BIN)/python -m bench check
+bench-check: classes
+	$(BIN)/python -m bench check $(BENCH)
 
 clean:
 	$(BIN)/shatter clean

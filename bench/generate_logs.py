@@ -126,7 +126,7 @@ def sends(run_dir: Path, partition: int, rows: Arrays, first_index: int) -> int:
     return first_index + 2 * ops
 
 
-def generate(run_dir: Path, *, records: int, partitions: int, base: int) -> int:
+def generate(run_dir: Path, *, records: int, partitions: int = 8, base: int = 0) -> int:
     """Write the run; returns how many records it stores."""
     meta = {
         "run_id": "bench-logs",

@@ -3,13 +3,14 @@
     python -m checkers.class_archive
 
 Loading and verifying some fifteen thousand classes takes the JVM several seconds of every check. It can keep them,
-ready to be mapped into memory (class data sharing, JEP 350). The archive is made once, by `make setup`, of what judging
-a tiny history needs, and lies in the virtual environment; it is of one Java and one Spark, and the JVM ignores one that
-does not fit. Without it everything works, some seconds later.
+ready to be mapped into memory (class data sharing, JEP 350). The archive is made once, by make, of what judging a tiny
+history needs, and lies in the virtual environment; it is of one Java and one Spark, and the JVM ignores one that does
+not fit. Without it everything works, some seconds later.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
+from harness.errors import ShatterError
 from harness.history.runfile import RunFile, RunMeta
 from harness.history.schema import TABLES
 
@@ -50,20 +54,20 @@ def make() -> Path:
 
     file = archive(find_java())
     file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".fresh")
-    spark = spark_session(java_options=(*_QUIET, f"-XX:ArchiveClassesAtExit={fresh}"))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        fresh = Path(folder) / file.name
+        spark = spark_session(java_options=(*_QUIET, f"-XX:ArchiveClassesAtExit={fresh}"))
         run = _history(Path(folder) / "run")
         judge(run, "mm2-at-least-once", spark)
         # What large runs use besides: compiled code, plans that change while they run, Python workers.
         rows = spark.read.parquet(str(run / "ops")).mapInArrow(lambda batches: batches, "index bigint")
         rows.groupBy("index").count().repartition(2).sortWithinPartitions("index").count()
-    gateway: Any = spark.sparkContext._gateway
-    spark.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(_EXIT_S)
-    fresh.replace(file)
+        gateway: Any = spark.sparkContext._gateway
+        spark.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(_EXIT_S)
+        fresh.replace(file)
     return file
 
 
@@ -83,5 +87,19 @@ def _anything(kind: pa.DataType) -> Any:
     return "A" if pa.types.is_string(kind) else 0
 
 
+def main() -> int:
+    """Make the archive where there is none. Never fails: it is good to have, no more."""
+    from checkers.session import find_java
+
+    say = sys.stderr.write
+    try:
+        if not archive(find_java()).exists():
+            say("keeping the classes that Spark loads, for faster checks (a minute, once)\n")
+            make()
+    except (ShatterError, OSError, Py4JError, PySparkException, subprocess.TimeoutExpired) as error:
+        say(f"the classes that Spark loads are not kept, checks start some seconds later: {error}\n")
+    return 0
+
+
 if __name__ == "__main__":
-    make()
+    sys.exit(main())

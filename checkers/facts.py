@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ class Facts:
 
     unpaired: a completion without `invoke_index`. txn_ops: transactions as one operation (`f` = txn).
     txn_steps: events that name a transaction. moves: assign, subscribe or crash. deletes: a topic was deleted.
-    epoch_errors: an error names a leader epoch. clusters: letters seen in `ops`.
+    epoch_errors: an error names a leader epoch. clusters: letters seen in `ops`. actions: of `op_records`.
     """
 
     counts: Mapping[tuple[str, str], int]
@@ -40,6 +40,7 @@ class Facts:
     deletes: bool
     epoch_errors: bool
     clusters: frozenset[str]
+    actions: frozenset[str]
 
     @property
     def transactional(self) -> bool:
@@ -53,14 +54,7 @@ class Facts:
 
 def learn(stored: Stored) -> Facts:
     """Look at all events."""
-    files = [str(file) for file in stored.run.files.get("ops", ())]
-    rows: list[Any]
-    if stored.run.rows("ops") <= AT_A_GLANCE:
-        rows = _found(files).to_pylist()
-    else:
-        parts = max(1, min(len(files), stored.run.rows("ops") // _PART_ROWS))
-        numbers = stored.spark.range(0, parts, 1, parts)
-        rows = [row.asDict() for row in numbers.mapInArrow(_finder(files, parts), _FOUND).collect()]
+    rows = _rows(stored, "ops", _found, _FOUND)
     counts: Counter[tuple[str, str]] = Counter()
     for row in rows:
         counts[row["f"], row["type"]] += row["events"]
@@ -74,27 +68,50 @@ def learn(stored: Stored) -> Facts:
         deletes=("delete_topic", "ok") in counts,
         epoch_errors=any(row["epoch_error"] for row in rows),
         clusters=frozenset(row["cluster"] for row in rows if row["cluster"] is not None),
+        actions=frozenset(row["action"] for row in _rows(stored, "op_records", _actions, "action string")),
     )
 
 
-def _finder(files: Sequence[str], parts: int) -> Any:
-    def find(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _rows(stored: Stored, table: str, find: Callable[[Sequence[str]], pa.Table], schema: str) -> list[dict[str, Any]]:
+    """What `find` finds in the files of a table, part by part."""
+    files = [str(file) for file in stored.run.files.get(table, ())]
+    if stored.run.rows(table) <= AT_A_GLANCE:
+        return list(find(files).to_pylist())
+    parts = max(1, min(len(files), stored.run.rows(table) // _PART_ROWS))
+
+    def look(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in numbers:
             for number in some.column("id").to_pylist():
-                yield from _found(files[number::parts]).to_batches()
+                yield from find(files[number::parts]).to_batches()
 
-    return find
+    numbers = stored.spark.range(0, parts, 1, parts)
+    return [row.asDict() for row in numbers.mapInArrow(look, schema).collect()]
+
+
+def _opened(files: Sequence[str], table: str, columns: Sequence[str], coded: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns, strings that repeat as dictionaries."""
+    if not files:
+        return
+    types = {name: TABLES[table].schema.field(name).type for name in columns}
+    types |= {name: pa.dictionary(pa.int32(), pa.string()) for name in coded}
+    parquet = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=list(coded)))
+    held = ds.dataset(list(files), schema=pa.schema(list(types.items())), format=parquet)
+    yield from (b for b in held.to_batches(batch_size=_PART_ROWS, use_threads=False) if len(b))
+
+
+def _actions(files: Sequence[str]) -> pa.Table:
+    """The distinct actions of records: one column."""
+    found = {
+        name for b in _opened(files, "op_records", ["action"], ["action"]) for name in b.column(0).unique().to_pylist()
+    }
+    return pa.table({"action": pa.array(sorted(found), pa.string())})
 
 
 def _found(files: Sequence[str]) -> pa.Table:
     """One row per function, type and cluster."""
-    coded = pa.dictionary(pa.int32(), pa.string())
-    types = {name: coded if name in _CODED else TABLES["ops"].schema.field(name).type for name in _COLUMNS}
-    parquet = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=list(_CODED)))
-    held = ds.dataset(list(files), schema=pa.schema(list(types.items())), format=parquet)
     schema = pa.schema([(n, pa.string()) for n in ("f", "type", "cluster")] + [("events", pa.int64())])
     schema = pa.schema([*schema, *((n, pa.bool_()) for n in ("unpaired", "txn", "epoch_error"))])
-    found = [_of(batch) for batch in held.to_batches(batch_size=_PART_ROWS, use_threads=False) if len(batch)]
+    found = [_of(batch) for batch in _opened(files, "ops", _COLUMNS, _CODED)]
     return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in found)])
 
 

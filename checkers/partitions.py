@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -11,6 +12,12 @@ from checkers.history import KEY, with_era
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
+
+_COLUMNS = (
+    *((name, "bigint") for name in ("max_read", "max_committed", "max_final", "final_start", "final_end", "final_ns")),
+    *((name, "bigint") for name in ("rc_start", "rc_end", "log_start", "log_end", "look_ns")),
+    ("incomplete", "boolean"),
+)
 
 
 def final_state(t: Tables) -> DataFrame:
@@ -23,8 +30,24 @@ def final_state(t: Tables) -> DataFrame:
     - from the log that counts: log_start, log_end, look_ns.
     """
     polled = t.sieve.polled_ends if t.screened else _polled_ends(t)
+    parts = [polled]
+    if t.has("final_reads"):
+        parts.append(_final_reads(t))
+    if t.has("log_ends"):
+        parts.append(_logs(t))
+    # One after the other rather than side by side: then one exchange is enough.
+    rows = reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), parts)
+    found = set(rows.columns)
+    return t.cache(
+        rows.groupBy(*KEY).agg(
+            *((F.max(name) if name in found else F.lit(None).cast(kind)).alias(name) for name, kind in _COLUMNS)
+        )
+    )
+
+
+def _final_reads(t: Tables) -> DataFrame:
     done, rc = F.col("complete"), F.col("complete") & (F.col("isolation") == "read_committed")
-    finals = (
+    return (
         with_era(t, t.table("final_reads"), F.col("time_ns"))
         .groupBy(*KEY)
         .agg(
@@ -36,13 +59,14 @@ def final_state(t: Tables) -> DataFrame:
             F.max(~done).alias("incomplete"),
         )
     )
+
+
+def _logs(t: Tables) -> DataFrame:
     logs = with_era(t, t.truth.where("log_start is not null"), F.col("time_ns"))
-    logs = logs.select(*KEY, "log_start", "log_end", F.col("time_ns").alias("look_ns"))
     if not t.has("records"):
         # Ends alone show no record; they say nothing of what is below them.
         logs = logs.where("log_start = log_end")
-    state = polled.join(finals, list(KEY), "full").join(logs, list(KEY), "full")
-    return t.cache(state)
+    return logs.select(*KEY, "log_start", "log_end", F.col("time_ns").alias("look_ns"))
 
 
 def _polled_ends(t: Tables) -> DataFrame:

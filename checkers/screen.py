@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from checkers.history import KEY
+from checkers.scratch import empty_frame
 from checkers.sieve import follow, spans
 from checkers.sieve.events import FIRST, Coded, Context, first_pass, ints, located, stored_pass
 from checkers.sieve.packed import KINDS, SCHEMA, Columns, unpack
@@ -37,37 +44,30 @@ class Sieve:
     @view
     def suspects(self) -> DataFrame:
         """Hashes of the values that need a close look: vh, each once."""
-        found = [self._rows(self._second, "suspects")]
-        lines = self._collected(self._second, "bad_lines")["line"]
-        if len(lines):
-            sends = self._blocks(self._first, "sends")
-            found.append(self._rows(sends.mapInArrow(follow.of_lines(lines), SCHEMA), "suspects"))
-        if self._t.facts.transactional:
-            shown = self._by_bucket(self._blocks(self._second, "shown"))
-            found.append(self._rows(shown.mapInArrow(follow.of_transactions, SCHEMA), "suspects"))
-        if self._gaps is not None:
-            found.append(self._rows(self._gaps, "suspects"))
-        every = found[0]
-        for more in found[1:]:
-            every = every.unionAll(more)
-        return self._t.cache(every.distinct())
+        first, second, gaps = self._first, self._second, self._gaps
+        found = [side.blocks("suspects") for side in (second, gaps) if side is not None and "suspects" in side.kinds]
+        if "bad_lines" in second.kinds:
+            found.append(first.blocks("sends").mapInArrow(follow.of_lines(second.rows("bad_lines")["line"]), SCHEMA))
+        if "shown" in second.kinds:
+            found.append(self._by_bucket(second.blocks("shown")).mapInArrow(follow.of_transactions, SCHEMA))
+        return self._t.cache(self._unpacked("suspects", found).distinct())
 
     @view
     def steps(self) -> DataFrame:
         """Steps of a consumer from read to read that go back, or over something that is there: op_index, position,
         before (offset), before_index."""
-        found = [self._first, self._second, *([] if self._gaps is None else [self._gaps])]
-        rows = self._rows(found[0], "back")
-        for more in found[1:]:
-            rows = rows.unionAll(self._rows(more, "back"))
-        rows = rows.select(F.col("index").alias("op_index"), "position", "before", "before_index").distinct()
-        return self._t.cache(rows.withColumn("position", F.col("position").cast("int")))
+        sides = (self._first, self._second, self._gaps)
+        found = [side.blocks("back") for side in sides if side is not None and "back" in side.kinds]
+        rows = self._unpacked("back", found)
+        position = F.col("position").cast("int").alias("position")
+        rows = rows.select(F.col("index").alias("op_index"), position, "before", "before_index")
+        return self._t.cache(rows.distinct())
 
     @view
     def polled_ends(self) -> DataFrame:
         """The polled part of `partitions.final_state`."""
         return (
-            self._first.where("kind = 'ends'")
+            self._first.frame.where("kind = 'ends'")
             .groupBy(*KEY)
             .agg(*(F.max(name).alias(name) for name in ("max_read", "max_committed", "max_final")))
         )
@@ -75,7 +75,7 @@ class Sieve:
     # -- the passes ---------------------------------------------------------------------------------------------
 
     @view
-    def _first(self) -> DataFrame:
+    def _first(self) -> _Stored:
         t = self._t
         files = self._files(sort=False)
         planned = spans.plan(files)
@@ -86,7 +86,7 @@ class Sieve:
         if t.has("records"):
             stored = t.stored_values.select(*KEY, "offset", F.xxhash64("value").alias("vh"))
             rows = rows.unionAll(stored.mapInArrow(stored_pass(self._context), FIRST))
-        return t.cache(rows)
+        return self._stored(rows)
 
     def _files(self, *, sort: bool) -> dict[str, Any]:
         """table → its files; events with the operation that they belong to."""
@@ -120,9 +120,9 @@ class Sieve:
         )
 
     @view
-    def _second(self) -> DataFrame:
-        blocks = self._by_bucket(self._blocks(self._first, "sends", "reads", "spots", "order", "polls"))
-        return self._t.cache(blocks.mapInArrow(second_pass(self._ends()), SCHEMA))
+    def _second(self) -> _Stored:
+        blocks = self._by_bucket(self._first.blocks("sends", "reads", "spots", "order", "polls"))
+        return self._stored(blocks.mapInArrow(second_pass(self._ends()), SCHEMA))
 
     def _ends(self) -> Ends:
         t = self._t
@@ -159,35 +159,58 @@ class Sieve:
         )
 
     @view
-    def _gaps(self) -> DataFrame | None:
+    def _gaps(self) -> _Stored | None:
         """Steps over something, and what lies there; None when no read was followed by another than the next."""
         sides = (self._first, self._second)
-        found = sides[0].select("kind").unionAll(sides[1].select("kind"))
-        if found.where("kind in ('gaps', 'wide')").isEmpty():
+        if not any(side.kinds & {"gaps", "wide"} for side in sides):
             return None
-        parts = [self._collected(side, "wide") for side in sides]
+        parts = [side.rows("wide") for side in sides]
         wide = {name: np.concatenate([part[name] for part in parts]) for name in KINDS["wide"]}
-        blocks = self._blocks(self._first, "spots", "gaps").unionAll(self._blocks(self._second, "gaps"))
-        return self._t.cache(self._by_bucket(blocks).mapInArrow(follow.of_gaps(wide), SCHEMA))
+        blocks = self._first.blocks("spots", "gaps").unionAll(self._second.blocks("gaps"))
+        return self._stored(self._by_bucket(blocks).mapInArrow(follow.of_gaps(wide), SCHEMA))
 
     # -- blocks -------------------------------------------------------------------------------------------------
 
-    def _blocks(self, frame: DataFrame, *kinds: str) -> DataFrame:
-        return frame.where(F.col("kind").isin(*kinds)).select("kind", "bucket", "data")
+    def _stored(self, frame: DataFrame) -> _Stored:
+        folder = self._t.store(frame)
+        return _Stored(folder, self._t.spark.read.schema(frame.schema).parquet(str(folder)))
 
     def _by_bucket(self, blocks: DataFrame) -> DataFrame:
         return blocks.repartitionById(self._buckets, F.col("bucket"))
 
-    def _collected(self, frame: DataFrame, kind: str) -> Columns:
-        return unpack(kind, (bytes(row[0]) for row in self._blocks(frame, kind).select("data").collect()))
-
-    def _rows(self, frame: DataFrame, kind: str) -> DataFrame:
-        """The rows of all blocks of a kind."""
+    def _unpacked(self, kind: str, found: list[DataFrame]) -> DataFrame:
+        """The rows of all blocks of one kind."""
         schema = ", ".join(f"`{name}` bigint" for name in KINDS[kind])
-        return self._blocks(frame, kind).select("data").mapInArrow(_unpacked(kind), schema)
+        if not found:
+            return empty_frame(self._t.spark, T.StructType([T.StructField(n, T.LongType()) for n in KINDS[kind]]))
+        blocks = reduce(DataFrame.unionAll, found).where(F.col("kind") == kind)
+        return blocks.select("data").mapInArrow(_unpacker(kind), schema)
 
 
-def _unpacked(kind: str) -> Any:
+@dataclass(frozen=True)
+class _Stored:
+    """The result of a pass: frame reads folder."""
+
+    folder: Path
+    frame: DataFrame
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of block in it."""
+        return frozenset(ds.dataset(self.folder, format="parquet").to_table(["kind"])["kind"].unique().to_pylist())
+
+    def blocks(self, *kinds: str) -> DataFrame:
+        """Its blocks of some kinds."""
+        return self.frame.where(F.col("kind").isin(*kinds)).select("kind", "bucket", "data")
+
+    def rows(self, kind: str) -> Columns:
+        """The rows of a kind of which there are few, here and now."""
+        wanted = pc.field("kind") == kind
+        found = ds.dataset(self.folder, format="parquet").to_table(["data"], filter=wanted)
+        return unpack(kind, found["data"].to_pylist())
+
+
+def _unpacker(kind: str) -> Any:
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in batches:
             yield pa.RecordBatch.from_pydict(dict(unpack(kind, some.column("data").to_pylist())))

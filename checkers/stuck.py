@@ -76,7 +76,9 @@ def _clients(t: Tables, after: Column, bound: int) -> DataFrame:
     )
 
 
-def _consumers(t: Tables, after: Column, bound: int) -> DataFrame:
+def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
+    if "position" not in t.facts.actions:
+        return None  # nobody says where a consumer stood that read nothing
     polls = t.ops.where("f = 'poll' and type = 'ok' and error is null").where(F.col("time_ns") >= after)
     polls = polls.select(F.col("index").alias("op_index"), "process", "cluster", "time_ns", "isolation", "reset")
     read, stood = F.col("action") == "poll", F.col("action") == "position"
@@ -107,6 +109,9 @@ def _consumers(t: Tables, after: Column, bound: int) -> DataFrame:
     stays = stays.where("at is not null or not from_the_end").withColumn("at", F.coalesce("at", F.lit(0)))
     if t.facts.transactional:  # what an open transaction holds back is told by its last stable offset
         stays = stays.where("not committed")
+    stays = t.cache(stays)
+    if t.is_empty(stays):
+        return None
     sent = t.sends.where("outcome in ('acked', 'committed') and offset is not null")
     sent = sent.select(*PARTITION, "offset", "value", F.coalesce("done_ns", "invoke_ns").alias("sent_ns"))
     there = stays.join(sent, list(PARTITION)).where(
