@@ -5,17 +5,25 @@ The followers' logs know their producers (DescribeProducers is answered by follo
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13 import request as fetch
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32, i32Timedelta, i64
 
 from harness.mirrors.reference.design import OnStop, Toggle
 from harness.mirrors.reference.destination import ProducerInfo, producers
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.partition import LedPartition, Tail
 from harness.mirrors.reference.source import Mirrored
-from harness.wire.batches import pid_reset_marker, transaction_marker
+from harness.wire.batches import MIRROR_PID_RESET_TYPE, control_type, headers, pid_reset_marker, transaction_marker
 from harness.wire.frames import WireError
+
+_NO_WAIT: Final = i32Timedelta.parse(datetime.timedelta())
 
 ClosePolicy = Callable[[Hub, LedPartition], Awaitable[None]]
 
@@ -82,13 +90,21 @@ APPEND_AT_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
 """After it was stored: what is appended is not the source's."""
 
 
-def no_reset(_: Hub, __: Mirrored) -> None:
+ResetPolicy = Callable[[Hub, Mirrored, int], Awaitable[None]]
+
+
+async def no_reset(_: Hub, __: Mirrored, ___: int) -> None:
     """No MIRROR_PID_RESET record."""
 
 
-def append_reset(hub: Hub, mirrored: Mirrored) -> None:
-    """A MIRROR_PID_RESET record behind everything else. Stock brokers store it and ignore it."""
+async def append_reset(hub: Hub, mirrored: Mirrored, last_mirrored: int) -> None:
+    """A MIRROR_PID_RESET record behind everything else. Stock brokers store it and ignore it.
+
+    A stop that was interrupted may have written it already; then it is the last record. Raises WireError.
+    """
     led = mirrored.led
+    if led.log_end > last_mirrored and await _last_control_type(hub, led) == MIRROR_PID_RESET_TYPE:
+        return
     records = pid_reset_marker(
         base_offset=led.log_end,
         leader_epoch=led.leader_epoch,
@@ -99,4 +115,26 @@ def append_reset(hub: Hub, mirrored: Mirrored) -> None:
     hub.changed(led)
 
 
-PID_RESET: Final[Mapping[Toggle, Callable[[Hub, Mirrored], None]]] = {Toggle.ON: append_reset, Toggle.OFF: no_reset}
+async def _last_control_type(hub: Hub, led: LedPartition) -> int | None:
+    """The type of the last record, if it is a control record, as an in-sync follower has it."""
+    if led.tail:
+        return None
+    part = fetch.FetchPartition(
+        partition=i32(led.partition), fetch_offset=i64(led.log_end - 1), partition_max_bytes=i32(1)
+    )
+    request = fetch.FetchRequest(
+        replica_id=BrokerId(-1),
+        max_wait=_NO_WAIT,
+        min_bytes=i32(0),
+        topics=(fetch.FetchTopic(topic_id=led.topic_id, partitions=(part,)),),
+        forgotten_topics_data=(),
+    )
+    for broker in sorted(led.in_sync_followers):
+        found = (await hub.destination.call_broker(broker, request)).responses[0].partitions[0]
+        if found.error_code is ErrorCode.none:
+            data = bytes(found.records or b"")
+            return next((control_type(data, batch) for batch in headers(data)), None)
+    raise WireError(f"{led.topic}-{led.partition}: no in-sync follower shows its last record")
+
+
+PID_RESET: Final[Mapping[Toggle, ResetPolicy]] = {Toggle.ON: append_reset, Toggle.OFF: no_reset}

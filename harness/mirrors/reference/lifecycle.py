@@ -175,6 +175,13 @@ class Lifecycle:
             except TimeoutError:
                 continue
 
+    async def close(self) -> None:
+        """Stop whatever is being done, where it is."""
+        tasks = [*self._tasks, *(m.trouble for m in self._mirrored.values() if m.trouble is not None)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def _dispatch(self) -> None:
         now = self.hub.clock()
         groups: dict[PartitionState, list[Mirrored]] = {}

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn
 
 from harness.errors import MirrorError
 from harness.mirrors.reference.answers import Answers
@@ -27,7 +27,7 @@ from harness.mirrors.reference.source import SourceLink
 from harness.mirrors.reference.stages import Stages
 from harness.mirrors.reference.state_store import StateStore
 from harness.mirrors.reference.states import PartitionState
-from harness.mirrors.reference.steps import CrashPoints
+from harness.mirrors.reference.steps import CrashPoints, kill_process
 from harness.mirrors.reference.strays import Strays, create_coordinator_topics
 from harness.mirrors.reference.trouble import Troubles
 from harness.wire.cluster import Cluster, TopicMeta
@@ -39,15 +39,15 @@ _START_S: Final = 60.0
 
 
 class MirrorProcess:
-    """Everything of one process. Use `run`, or `start` and `stop`."""
+    """Everything of one process. Use `run`, or `start` and `stop`. kill: what a crash point does."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, kill: Callable[[], NoReturn] = kill_process) -> None:
         self.settings = settings
         self.hub = Hub(settings)
         self.store = StateStore(
             self.hub.destination, partitions=settings.state_partitions, key=self.hub.design.state_key
         )
-        self.crash = CrashPoints(settings.crash_at)
+        self.crash = CrashPoints(settings.crash_at, kill=kill)
         self.lifecycle = Lifecycle(self.hub, self.store, self.crash)
         self.looking = Looking(self.hub)
         self.stages = Stages(self.lifecycle, self.looking)
@@ -103,6 +103,7 @@ class MirrorProcess:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.lifecycle.close()
         for session in self.hub.sessions:
             await self.hub.end_session(session)
         await self.server.close()

@@ -123,6 +123,9 @@ class Stages:
     async def stop(self, group: Sequence[Mirrored]) -> None:
         """STOPPING: close the log where it is and hand it to a real broker, writable."""
         life = self._life
+        handed_over = await self._handed_over(group)
+        await self._finish_stop(handed_over)
+        group = [m for m in group if m not in handed_over]
         led = [m for m in await self._lead(group) if m.led.high_watermark is not None]
         self._hold(led)
         self._reached("stop.hold")
@@ -139,23 +142,38 @@ class Stages:
         self._reached("stop.offset_stored")
         await asyncio.gather(*(APPEND_AT_STOP[on_stop](self._hub, m.led) for m in level))
         self._reached("stop.transactions")
-        await self._until_level(level, _LEVEL_S)
-        for mirrored in level:
-            reset(self._hub, mirrored)
+        level = await self._until_level(level, _LEVEL_S)
+        await asyncio.gather(*(reset(self._hub, m, life.record_of(m).last_mirrored) for m in level))
         self._reached("stop.reset_record")
         closed = await self._until_level(level, _LEVEL_S)
         self._reached("stop.tail_leveled")
         await self._hand_to_real_brokers(closed)
         self._reached("stop.led_elsewhere")
-        await self._guard(sorted({m.led.topic for m in closed}), False)
-        self._reached("stop.unguarded")
-        await life.save(
-            [replace(life.record_of(m), state=S.STOPPED, stopped_at_ms=int(time.time() * 1000)) for m in closed]
-        )
-        self._reached("stop.stored")
-        for mirrored in closed:
-            life.detach(life.key_of(mirrored))
+        await self._finish_stop(closed)
         self._complain(group, closed, "in-sync followers did not come level in time")
+
+    async def _handed_over(self, group: Sequence[Mirrored]) -> list[Mirrored]:
+        """Those of an interrupted stop that real brokers lead already: clients may write, nothing is to be closed."""
+        meta = await self._looking.look()
+        found = []
+        for mirrored in group:
+            part = meta.partition(mirrored.led.topic, mirrored.led.partition)
+            stored = self._life.record_of(mirrored).last_mirrored >= 0
+            if stored and part is not None and part.leader >= 0 and all(b < FIRST_MIRROR_ID for b in part.replicas):
+                found.append(mirrored)
+        return found
+
+    async def _finish_stop(self, group: Sequence[Mirrored]) -> None:
+        life = self._life
+        if not group:
+            return
+        await self._guard(sorted({m.led.topic for m in group}), False)
+        self._reached("stop.unguarded")
+        now = int(time.time() * 1000)
+        await life.save([replace(life.record_of(m), state=S.STOPPED, stopped_at_ms=now) for m in group])
+        self._reached("stop.stored")
+        for mirrored in group:
+            life.detach(life.key_of(mirrored))
 
     # --- parts of them -----------------------------------------------------------------------------------------
 
