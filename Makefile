@@ -62,6 +62,8 @@ docs: setup
 lock:
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-annotate --no-header \
 	  --no-emit-index-url --group dev pyproject.toml -o requirements.lock
+	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-annotate --no-header \
+	  --no-emit-index-url -c requirements.lock compose/reference/requirements.in -o compose/reference/requirements.txt
 
 bench: engine
 	$(BIN)/shatter images

@@ -271,7 +271,7 @@ def make_images(kafka_image: str | None, *, prune: bool = False) -> int:
     console = Console()
     bench = Bench(out=Path(), master="", keep=False, console=console)
     images = bench.images(kafka_image)
-    for name in ("kafka", "mirror", "toxiproxy", "tools"):
+    for name in ("kafka", "mirror", "toxiproxy", "reference", "tools"):
         console.print(f"{name:<10} {getattr(images, name)}", highlight=False)
     if prune:
         client = connect()

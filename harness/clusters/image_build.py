@@ -40,7 +40,7 @@ class Progress(Protocol):
     """Takes one line of what is going on with one image."""
 
     def __call__(self, image: str, line: str) -> None:
-        """`image` is base, kafka, toxiproxy or a user's image name."""
+        """`image` is base, kafka, toxiproxy, reference or a user's image name."""
         ...
 
 

@@ -27,24 +27,38 @@ _ANCHORS = (
 )
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy")
 
+# What the reference mirror's process imports of this package. harness/mirrors/__init__.py is left out on purpose: it
+# is the registry of all drivers, and the image is not to change with every one of them.
+_MIRROR_CODE = ("__init__.py", "errors.py", "wire/*.py", "mirrors/reference/*.py")
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image of ours: its name without repository and tag, and the folder it is built from."""
+    """One image of ours: its name without repository and tag, and the folder it is built from.
+
+    code: patterns of our own package's files that go with it, under `code/harness/`.
+    """
 
     name: str
     folder: Path
+    code: tuple[str, ...] = ()
 
     def files(self) -> list[tuple[str, Path]]:
-        """(path within the folder, file), sorted; without the certificates, which belong to the machine, and without
+        """(path within the context, file), sorted; without the certificates, which belong to the machine, and without
         hidden files and backups, which editors and desktops leave."""
-        found = []
+        package = Path(__file__).resolve().parent.parent
+        found = [
+            (f"code/harness/{path.relative_to(package).as_posix()}", path)
+            for pattern in self.code
+            for path in sorted(package.glob(pattern))
+            if not path.name.startswith(".")
+        ]
         for path in sorted(self.folder.rglob("*")):
             relative = path.relative_to(self.folder).as_posix()
             skipped = path.name.startswith(".") or path.name.endswith("~") or re.fullmatch(r"ca/.*\.crt", relative)
             if path.is_file() and not skipped:
                 found.append((relative, path))
-        return found
+        return sorted(found)
 
     def tag(self, *, base: str = "") -> str:
         """`shatterproof/NAME:HASH`; the hash covers every file and the base's own tag."""
@@ -85,8 +99,8 @@ def compose_dir() -> Path:
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of `base`, `kafka` or `toxiproxy`."""
-    return Recipe(name, compose_dir() / name)
+    """The recipe of `base`, `kafka`, `toxiproxy` or `reference`."""
+    return Recipe(name, compose_dir() / name, _MIRROR_CODE if name == "reference" else ())
 
 
 def entry_archive() -> bytes:

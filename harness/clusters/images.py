@@ -7,7 +7,7 @@ recipe makes a new name. A user's own Kafka image is pulled when it is absent an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import docker
@@ -48,6 +48,12 @@ class Plan:
     base: str
     kafka: str
     toxiproxy: str
+    reference: str
+
+    @property
+    def finished(self) -> Mapping[str, str]:
+        """Recipe → name of every image that runs; the base is needed only to build them."""
+        return {"kafka": self.kafka, "toxiproxy": self.toxiproxy, "reference": self.reference}
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class ImageSet:
     """The images of a run.
 
     `kafka` runs brokers and controllers; `mirror` runs MirrorMaker 2 (ours when the user's image has none);
+    `reference` runs the reference mirror;
     `tools` has iptables, ip and ss, to be run inside another container's network. `entry_point` is the command that
     starts Kafka in any of them once `entry_archive()` was put into the container's `/`.
     """
@@ -62,6 +69,7 @@ class ImageSet:
     kafka: str
     mirror: str
     toxiproxy: str
+    reference: str
     tools: str
     kafka_version: str
     own_kafka: bool
@@ -71,13 +79,13 @@ class ImageSet:
 def plan_images() -> Plan:
     """The names of this version's images, from the files that they are built from."""
     base = recipe("base").tag()
-    return Plan(base=base, kafka=recipe("kafka").tag(base=base), toxiproxy=recipe("toxiproxy").tag(base=base))
+    return Plan(base=base, **{name: recipe(name).tag(base=base) for name in ("kafka", "toxiproxy", "reference")})
 
 
 def missing_images(client: docker.DockerClient, plan: Plan | None = None) -> list[str]:
     """Which of our finished images the engine does not have (the base is needed only to build them)."""
     plan = plan or plan_images()
-    return [name for name in (plan.kafka, plan.toxiproxy) if not _exists(client, name)]
+    return [name for name in plan.finished.values() if not _exists(client, name)]
 
 
 def ensure_images(
@@ -102,11 +110,27 @@ def ensure_images(
             _build_missing(client, plan, tell)
     own_version = _own_kafka_version()
     if kafka_image is None:
-        return ImageSet(plan.kafka, plan.kafka, plan.toxiproxy, plan.kafka, own_version, own_kafka=True)
+        return ImageSet(
+            kafka=plan.kafka,
+            mirror=plan.kafka,
+            toxiproxy=plan.toxiproxy,
+            reference=plan.reference,
+            tools=plan.kafka,
+            kafka_version=own_version,
+            own_kafka=True,
+        )
     _ensure_user_image(client, kafka_image, tell)
     kafka_version, mirror_version = layout_version(client, kafka_image)
     mirror = kafka_image if mirror_version == kafka_version else plan.kafka
-    return ImageSet(kafka_image, mirror, plan.toxiproxy, plan.kafka, kafka_version, own_kafka=False)
+    return ImageSet(
+        kafka=kafka_image,
+        mirror=mirror,
+        toxiproxy=plan.toxiproxy,
+        reference=plan.reference,
+        tools=plan.kafka,
+        kafka_version=kafka_version,
+        own_kafka=False,
+    )
 
 
 def layout_version(client: docker.DockerClient, image: str) -> tuple[str, str | None]:
@@ -142,7 +166,7 @@ def versions_of(image: str, names: list[str], wanted: str = "another image") -> 
 
 def outdated(tags: Iterable[str], plan: Plan) -> list[str]:
     """The tags of ours that are not of this version."""
-    current = (plan.base, plan.kafka, plan.toxiproxy)
+    current = (plan.base, *plan.finished.values())
     return [tag for tag in tags if tag.startswith("shatterproof/") and tag not in current]
 
 
@@ -167,11 +191,7 @@ def prune_images(client: docker.DockerClient) -> tuple[int, int]:
 
 
 def _build_missing(client: docker.DockerClient, plan: Plan, tell: Progress) -> None:
-    wanted = [
-        (recipe(name), tag)
-        for name, tag in (("kafka", plan.kafka), ("toxiproxy", plan.toxiproxy))
-        if not _exists(client, tag)
-    ]
+    wanted = [(recipe(name), tag) for name, tag in plan.finished.items() if not _exists(client, tag)]
     if not wanted:  # another process built them while this one waited for the lock
         return
     if not _exists(client, plan.base):

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docker
+import docker.errors
 import pytest
 from docker.models.containers import Container
 
 from harness.clusters import image_build
 from harness.clusters.image_files import Recipe, compose_dir, entry_archive, recipe
 from harness.clusters.images import ENTRY_POINT, LABEL, ImageSet, ensure_images, plan_images
-from harness.errors import ImageError
+from harness.errors import EXIT_USAGE, ImageError
 from harness.wait import wait_until
 
 OFFICIAL = """
@@ -125,7 +126,7 @@ def test_present_images_are_only_looked_at(engine_client: docker.DockerClient, i
     assert ensure_images(engine_client, on_progress=lambda image, line: said.append(f"{image} {line}")) == images
     assert time.monotonic() - began < 2
     assert said == []
-    for name in (images.kafka, images.toxiproxy):
+    for name in (images.kafka, images.toxiproxy, images.reference):
         assert engine_client.images.get(name).labels[LABEL] == "1"
 
 
@@ -216,6 +217,13 @@ def test_the_tools_act_in_another_containers_network(
 def test_toxiproxy_runs(engine_client: docker.DockerClient, images: ImageSet) -> None:
     output = engine_client.containers.run(images.toxiproxy, ["-version"], remove=True, labels={LABEL: "test"})
     assert "2.12.0" in output.decode()
+
+
+def test_the_reference_mirror_says_what_its_settings_lack(engine_client: docker.DockerClient, images: ImageSet) -> None:
+    with pytest.raises(docker.errors.ContainerError) as caught:
+        engine_client.containers.run(images.reference, ["/none.json"], remove=True, labels={LABEL: "test"})
+    assert caught.value.exit_status == EXIT_USAGE
+    assert "/none.json: cannot be read" in str(caught.value.stderr)
 
 
 @pytest.mark.parametrize(

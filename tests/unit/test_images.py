@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from threading import Event
@@ -82,15 +83,16 @@ class TestNames:
         (folder / "ca" / "own.crt").write_text(CERTIFICATE)
         assert this.tag() == before
 
-    def test_changing_the_base_changes_both_images(self) -> None:
+    def test_changing_the_base_changes_every_image(self) -> None:
         plan = plan_images()
-        assert plan.kafka == recipe("kafka").tag(base=plan.base)
-        assert plan.kafka != recipe("kafka").tag(base="shatterproof/base:000000000000")
-        assert len({plan.base, plan.kafka, plan.toxiproxy}) == 3
+        for name, tag in plan.finished.items():
+            assert tag == recipe(name).tag(base=plan.base)
+            assert tag != recipe(name).tag(base="shatterproof/base:000000000000")
+        assert len({plan.base, *plan.finished.values()}) == 4
 
     def test_only_other_versions_of_ours_are_outdated(self) -> None:
         plan = plan_images()
-        tags = [plan.base, plan.kafka, plan.toxiproxy, "shatterproof/kafka:000000000000", "apache/kafka:4.3.1"]
+        tags = [plan.base, *plan.finished.values(), "shatterproof/kafka:000000000000", "apache/kafka:4.3.1"]
         assert outdated(tags, plan) == ["shatterproof/kafka:000000000000"]
 
     @pytest.mark.parametrize(
@@ -254,3 +256,31 @@ class TestEntryPoint:
             path.write_text("")
         (tmp_path / "jre" / "bin" / "java").chmod(0o755)
         return {"KAFKA_HOME": str(tmp_path), "JAVA_HOME": str(tmp_path / "jre")}
+
+
+class TestTheReferenceMirrorsCode:
+    def test_its_image_holds_everything_that_the_process_imports(self, tmp_path: Path) -> None:
+        """Run from the build context alone, without this package on the path."""
+        with tarfile.open(fileobj=io.BytesIO(recipe("reference").context({}))) as tar:
+            tar.extractall(tmp_path, filter="data")
+        program = (
+            "import sys; sys.path = [p for p in sys.path if 'site-packages' in p or 'lib/python' in p or '.zip' in p];"
+            f"sys.path.insert(0, {str(tmp_path / 'code')!r}); import harness.mirrors.reference.__main__ as main;"
+            "print(main.__file__);"
+            "print(*sorted({m.split('.')[0] for m in sys.modules} & {'docker', 'pyspark', 'confluent_kafka'}))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        where, forbidden = done.stdout.split("\n")[:2]
+        assert where.startswith(str(tmp_path))
+        assert forbidden == ""
+
+    def test_changed_code_makes_another_name_and_another_last_layer_alone(self) -> None:
+        names = [name for name, _ in recipe("reference").files()]
+        assert "code/harness/mirrors/reference/process.py" in names
+        assert "code/harness/mirrors/__init__.py" not in names
+        lines = [line for line in (compose_dir() / "reference" / "Dockerfile").read_text().splitlines() if line]
+        assert lines[-1] == "COPY code/ /opt/mirror/"
+        assert sum("code/" in line and not line.startswith("#") for line in lines) == 1
