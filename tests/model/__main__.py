@@ -7,18 +7,17 @@ import tempfile
 from pathlib import Path
 
 from model.example import Example, simulate
-from model.generated import drawn_plans
+from model.generated import SORTS, sort_of_plans
 
 
 def main() -> None:
     """Print its plan, its operations and its logs; with --judge, its anomalies."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("number", type=int)
-    parser.add_argument("--of", type=int, default=500, help="examples that the failing test draws")
-    parser.add_argument("--mirror", default="cluster", choices=("cluster", "mm2"))
+    parser.add_argument("--sort", default="cluster", choices=tuple(SORTS))
     parser.add_argument("--judge", action="store_true")
     args = parser.parse_args()
-    plan = drawn_plans(args.of, mirror=args.mirror)[args.number]
+    plan = sort_of_plans(args.sort)[args.number]
     example = simulate(plan, args.number)
     print(plan)
     show(example)
@@ -46,7 +45,7 @@ def _judge(example: Example) -> None:
 
     spark = spark_session(master="local[2]", memory="2g", app="model")
     with tempfile.TemporaryDirectory() as folder:
-        contract = CONTRACTS[example.plan.mirror]
+        contract = CONTRACTS[example.plan.sort]
         judgement, anomalies = judged([example], Path(folder) / "run", spark, contract=contract)
     print(judgement.verdict, judgement.why)
     for rows in anomalies.values():

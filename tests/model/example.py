@@ -117,7 +117,8 @@ class _Run:
         committed_b = plan.on_stop == "truncate"  # others could see what the stop cuts off
         for n in range(plan.consumers):
             self.on_a.append(Reader(w, w.a, committed=n % 2 == 1))
-            self.on_b.append(Reader(w, w.b, committed=committed_b or n % 2 == 1))
+            if not plan.unclean:  # what A lost may have been read on B, which follows it
+                self.on_b.append(Reader(w, w.b, committed=committed_b or n % 2 == 1))
         for n in range(plan.groups):
             self.on_a.append(Member(w, w.a, committed=n % 2 == 0, group=w.book.name(f"g{n}")))
         if plan.share:
@@ -143,6 +144,7 @@ class _Run:
         made: dict[str, list[Actor]] = {
             "elections": [trouble.elections(w)],
             "deaths": [trouble.deaths(w)],
+            "unclean": [trouble.unclean(w)],
             "link": [trouble.link_cuts(w)],
             "expiry": [trouble.expiry(w)],
             "pauses": [restarts(w, self.mirror) if isinstance(self.mirror, Mm2) else trouble.pauses(w, self.mirror)],

@@ -9,7 +9,7 @@ drawing, judging and shrinking example by example. A failing example is named by
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -76,3 +76,35 @@ def drawn_plans(count: int, **fixed: object) -> tuple[Plan, ...]:
     collect()
     assert len(found) >= count, f"hypothesis drew {len(found)} plans"
     return tuple(found[:count])
+
+
+@dataclass(frozen=True)
+class Sort:
+    """Examples that are judged together: how many clean ones, and what is the same in all."""
+
+    count: int
+    fixed: dict[str, object]
+
+
+SORTS = {
+    "cluster": Sort(500, {}),
+    "mm2": Sort(100, {"mirror": "mm2", "compacted": False, "renamed": True}),
+    "unclean": Sort(
+        60,
+        {
+            "scenario": "failover",
+            "producers": ("plain", "idempotent"),
+            "trouble": ("unclean",),
+            "groups": 0,
+            "share": False,
+            "compacted": False,
+            "zombie": False,
+        },
+    ),
+}
+
+
+def sort_of_plans(name: str) -> tuple[Plan, ...]:
+    """The plans of one sort."""
+    sort = SORTS[name]
+    return drawn_plans(sort.count, **sort.fixed)

@@ -202,6 +202,16 @@ class Partition:
         self.epoch += 1
         self.replicate()
 
+    def elect_unclean(self, broker: int) -> None:
+        """A replica leads that is not in sync: what it has not is lost, acknowledged or not."""
+        self.dropped += [b for b in self.log.batches if b.base >= self.replicas[broker].end]
+        self.leader = broker
+        self.epoch += 1
+        self.down.clear()
+        self.isr = set(self.replicas)
+        self.hw = min(self.hw, self.end)
+        self.replicate()
+
     def leave(self, broker: int) -> None:
         """A broker dies: it leaves the ISR, and another leads if it led."""
         self.down.add(broker)

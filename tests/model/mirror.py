@@ -51,11 +51,20 @@ class ClusterMirror:
             self.errors[number] = f"source log start {a.start} passed {b.end}: a gap of expired records"
             self.look(number)
             b.restart_at(a.start)
+        self._reconcile(a, b)
         limit = a.lso if self.w.plan.on_stop == "truncate" else a.hw
         due = [x for x in a.log.batches if x.base >= b.end and x.last < limit]
         for x in due[:most]:
             b.copy_in(x, x.epoch)
         b.replicate()
+
+    def _reconcile(self, a: Partition, b: Partition) -> None:
+        """Cut off what the source no longer has, because it elected a leader that was not in sync."""
+        held = {(x.base, x.crc) for x in a.log.batches}
+        strange = [x.base for x in b.log.batches if x.base >= a.start and (x.base, x.crc) not in held]
+        if strange and self.w.plan.unclean:
+            b.elect(b.leader)
+            b.truncate(min(strange))
 
     # -- states -------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,11 @@ CAPABILITIES = {
     "cluster": ("offset_identity", "topic_id", "group_offsets", "acl_sync", "aborted_data"),
     "mm2": ("group_offsets", "aborted_data"),
 }
-CONTRACTS = {"cluster": "cluster-mirror/strict", "mm2": "mm2-at-least-once"}
+CONTRACTS = {
+    "cluster": "cluster-mirror/strict",
+    "mm2": "mm2-at-least-once",
+    "unclean": "cluster-mirror/strict+unclean-a",
+}
 FLOOR = {"acl_bound_s": 5, "epoch_bound_s": 5, "stuck_bound_s": 8, "orphan_grace_s": 5, "ok_sends": 1}
 
 
@@ -61,10 +65,9 @@ def merged(examples: Iterable[Example]) -> Rows:
 
 
 def store(examples: Sequence[Example], folder: Path, *, contract: str) -> Path:
-    """Write the examples as one run of ours. All must have the same mirror."""
-    mirrors = {e.plan.mirror for e in examples}
-    assert len(mirrors) == 1, mirrors
-    mirror = mirrors.pop()
+    """Write the examples as one run of ours. All must be of one sort."""
+    assert len({e.plan.sort for e in examples}) == 1
+    mirror = examples[0].plan.mirror
     prefixes = [e.prefix for e in examples]
     assert len(set(prefixes)) == len(prefixes), "prefixes must be unique"
     meta = RunMeta(

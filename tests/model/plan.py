@@ -43,3 +43,13 @@ class Plan:
     lagging: bool = False
     renamed: bool = False
     objects: bool = False
+
+    @property
+    def unclean(self) -> bool:
+        """Whether A may elect leaders that are not in sync."""
+        return "unclean" in self.trouble
+
+    @property
+    def sort(self) -> str:
+        """Which examples it is judged with: those of the same mirror and contract."""
+        return "unclean" if self.unclean else self.mirror

@@ -27,6 +27,7 @@ class Sender:
         self.client = self.w.client(self.cluster.letter, "producer")
         self.pid = self.cluster.new_pid() if self.idempotent else -1
         self.next_seq: dict[int, int] = {}
+        self.placed: list[tuple[Partition, Batch]] = []
         self.sent = 0
 
     def values(self, count: int) -> list[tuple[str, str]]:
@@ -62,6 +63,8 @@ class Sender:
         while self.w.budget > 0:
             self.w.budget -= 1
             part = self.w.rng.choice(self.cluster.partitions)
+            if self.idempotent and not all(p.holds(b) for p, b in self.placed):
+                self._gone("OUT_OF_ORDER_SEQUENCE_NUMBER")  # an unclean election has taken what its sequences build on
             yield from getattr(self, f"_{self.w.rng.choice(ENDS)}")(part, self.values(self.w.rng.randint(1, 3)))
             yield IDLE
 
@@ -90,6 +93,7 @@ class Sender:
         if not part.holds(placed):  # an election took it; the client tries again
             placed = part.append(request)
             part.replicate()
+        self.placed.append((part, placed))
         # Of a retry that the broker knows, the client may learn that it is there, not where.
         told = None if self.idempotent and self.w.chance(0.05) else placed.base
         yield BUSY
@@ -136,6 +140,7 @@ class Sender:
         placed = part.append(self.request(part, pairs[:1]))
         part.replicate()
         assert part.holds(placed)
+        self.placed.append((part, placed))
         rows = self.place(part, pairs[:1], placed.base)
         if pairs[1:]:
             yield BUSY

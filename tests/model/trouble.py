@@ -43,6 +43,25 @@ def deaths(world: World) -> Actor:
             fault(world, number, "broker-kill", "A", f"A-broker-{broker}", "heal")
 
 
+def unclean(world: World) -> Actor:
+    """A broker of A falls behind and is made leader nevertheless: what it missed is lost, acknowledged or not."""
+    while True:
+        yield IDLE
+        part = world.rng.choice(world.a.partitions)
+        behind = sorted(part.isr - {part.leader})
+        if not behind or not world.chance(0.2):
+            continue
+        broker = world.rng.choice(behind)
+        part.leave(broker)
+        for _ in range(world.rng.randint(2, 6)):
+            yield IDLE
+        number = world.number("fault")
+        fault(world, number, "unclean-election", "A", f"{part.topic}-{part.number}", "inject")
+        if broker in part.down:
+            part.elect_unclean(broker)
+        fault(world, number, "unclean-election", "A", f"{part.topic}-{part.number}", "bit")
+
+
 def link_cuts(world: World) -> Actor:
     """The mirror does not reach A for a while."""
     while True:

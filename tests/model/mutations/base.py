@@ -10,6 +10,7 @@ from random import Random
 from model.example import Example, simulate
 from model.generated import drawn_plans
 from model.mutations.victim import Victim
+from model.plan import Plan
 from model.world import World
 
 TRIES = 400
@@ -38,9 +39,9 @@ class Mutation:
     plan: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def mirror(self) -> str:
-        """The sort of mirror whose examples it bites."""
-        return str(self.plan.get("mirror", "cluster"))
+    def sort(self) -> str:
+        """The sort of examples that it bites."""
+        return Plan(seed=0, **self.plan).sort  # type: ignore[arg-type]
 
     def bitten(self, count: int, *, first: int) -> list[Example]:
         """That many examples with this fault, named from number `first` on. Fewer only if TRIES examples do not do."""

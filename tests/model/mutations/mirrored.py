@@ -279,3 +279,38 @@ def discard_in_silence(v: Victim) -> bool:
         row["error"] = None
     held = {r.value for p in v.w.a.partitions for b in p.log.batches for r in b.records}
     return any(f.value not in held and f.offset >= v.w.cuts[f.partition] for f in v.sure("A"))
+
+
+UNCLEAN = {
+    "scenario": "steady",
+    "producers": ("plain", "idempotent"),
+    "trouble": ("unclean",),
+    "groups": 0,
+    "share": False,
+    "zombie": False,
+    "sends": 10,
+    "partitions": 1,
+}
+
+
+@mutation("unclean_divergence", stage=Stage.LOGS, **UNCLEAN)
+def carry_on_after_an_unclean_election(v: Victim) -> bool:
+    """B keeps another record where A has elected a leader that had not the old one."""
+    lost = {b.base for part in v.w.a.partitions for b in part.dropped}
+    for part, b in v.batches("B", origin="A"):
+        if b.base in lost:
+            v.put(part, replace(b, records=tuple(replace(r, key="another") for r in b.records)).sealed())
+            return True
+    return False
+
+
+@mutation("unclean_divergence", stage=Stage.LOGS, **UNCLEAN)
+def keep_what_the_source_lost(v: Victim) -> bool:
+    """B has at its end a record that A lost."""
+    part = v.w.a.partitions[0]
+    known = {r.value for b in part.log.batches for r in b.records}
+    for b in part.dropped:
+        if not known & {r.value for r in b.records}:
+            v.add(v.w.b.partitions[0], b)
+            return True
+    return False
