@@ -18,12 +18,13 @@ class EventForm:
 EVENTS: Final[tuple[EventForm, ...]] = (
     EventForm(
         "send",
-        "cluster, topic, partition, value, offset, key, txn, pid, epoch, seq, leader_epoch, retry, error",
+        "cluster, topic, partition, value, offset, key, txn, client, pid, epoch, seq, leader_epoch, retry, error",
         "ops; op_records `send`",
     ),
     EventForm(
         "poll",
-        "cluster, topic, partition, value = [[offset, value], …], isolation, group, position, reset, replica, error",
+        "cluster, topic, partition, value = [[offset, value], …], isolation, group, txn, client, position,"
+        " reset, replica, error",
         "ops; op_records `poll`, and one `position` (offset = position) when position is given or nothing was read",
     ),
     EventForm("txn_begin, txn_commit, txn_abort", "cluster, txn, error", "ops"),
