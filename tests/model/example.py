@@ -100,7 +100,7 @@ class _Run:
             read_to_the_end(self.w, cluster)
         self.watch.until(81 * 10**9)
         self.watch.evidence()
-        if self.plan.objects:
+        if self.plan.whole_log and self.plan.objects:
             objects.store(self.w, transaction_names(self.w))
 
     def _producers(self, cluster: Cluster) -> list[Actor]:
@@ -165,6 +165,7 @@ class _Run:
         self.w.settle_late_requests()
         for part in self.w.a.partitions:
             part.replicate()
+        self.mirror.refresh()
         for a, b in zip(self.w.a.partitions, self.w.b.partitions, strict=True):
             if self.plan.mirror == "cluster":
                 b.epoch = max(a.epoch, b.epoch)

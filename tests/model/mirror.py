@@ -58,6 +58,12 @@ class ClusterMirror:
             b.copy_in(x, x.epoch)
         b.replicate()
 
+    def refresh(self) -> None:
+        """See what elections A had."""
+        if self.w.plan.unclean:
+            for a, b in zip(self.source.partitions, self.destination.partitions, strict=True):
+                self._reconcile(a, b)
+
     def _reconcile(self, a: Partition, b: Partition) -> None:
         """Cut off what the source no longer has, because it elected a leader that was not in sync."""
         held = {(x.base, x.crc) for x in a.log.batches}

@@ -50,6 +50,11 @@ class Plan:
         return "unclean" in self.trouble
 
     @property
+    def whole_log(self) -> bool:
+        """Whether A's log at the end holds everything that was ever appended."""
+        return not (self.compacted or self.unclean or "expiry" in self.trouble or self.scenario == "failback")
+
+    @property
     def sort(self) -> str:
         """Which examples it is judged with: those of the same mirror and contract."""
         return "unclean" if self.unclean else self.mirror

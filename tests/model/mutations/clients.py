@@ -21,7 +21,7 @@ PASSED = "readers that had been given it before prove that later ones passed it 
 )
 def drop_a_local_write(v: Victim) -> bool:
     """An acknowledged write to B after the failover goes away on every replica."""
-    found = v.pick(v.batches("B", transactional=False))
+    found = v.pick(v.inner(v.batches("B", transactional=False)))
     if found is None:
         return False
     v.drop(*found)
@@ -37,7 +37,7 @@ def drop_a_local_write(v: Victim) -> bool:
 )
 def drop_on_both_sides(v: Victim) -> bool:
     """An acknowledged write goes away on A and on B alike: A's loss, not the mirror's."""
-    found = v.pick(v.batches("A", transactional=False))
+    found = v.pick(v.inner(v.batches("A", transactional=False)))
     if found is None:
         return False
     for part, b in list(v.everywhere(*found)):
@@ -140,7 +140,7 @@ def read_it_from_another_topic(v: Victim) -> bool:
 )
 def move_to_another_partition(v: Victim) -> bool:
     """A write to B lies in the other partition."""
-    found = v.pick(v.batches("B", transactional=False, idempotent=False))
+    found = v.pick(v.inner(v.batches("B", transactional=False, idempotent=False)))
     if found is None:
         return False
     part, b = found

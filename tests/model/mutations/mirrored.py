@@ -27,7 +27,7 @@ def _client(v: Victim, b: Batch) -> str:
 def drop_a_copy(v: Victim) -> bool:
     """The mirror leaves out a batch."""
     found = [(p, b) for p, b in v.batches("B", origin="A") if v.w.a.partitions[p.number].start <= b.base]
-    chosen = v.pick(found)
+    chosen = v.pick(v.inner(found))
     if chosen is None:
         return False
     v.drop(*chosen)
@@ -252,6 +252,7 @@ def _end_at(v: Victim, part: Partition, cut: int) -> None:
     for replica in part.replicas.values():
         replica.empty_end = cut
     part.hw = part.end
+    v.cap_looks(part)
     v.w.cuts[part.number] = cut
     for row in v.rows("mirror_states", partition=part.number):
         row["lag"] = None

@@ -39,6 +39,8 @@ def give_out_a_mirrored_id(v: Victim) -> bool:
     stage=Stage.LOGS,
     scenario="failover",
     producers=("idempotent", "idempotent"),
+    groups=0,
+    share=False,
     may={
         "lost_write": "the write is nowhere",
         "ack_mismatch": "at the acknowledged offset lies another record",
@@ -52,7 +54,7 @@ def give_out_a_mirrored_id(v: Victim) -> bool:
 def swallow_a_local_write(v: Victim) -> bool:
     """B takes a new write for a repetition of a mirrored one, answers with that one's offset, and stores nothing."""
     copies = v.batches("B", origin="A", transactional=False, idempotent=True)
-    for part, b in reversed(v.batches("B", transactional=False, idempotent=True)):
+    for part, b in reversed(v.inner(v.batches("B", transactional=False, idempotent=True))):
         taken = [c for p, c in copies if p is part and len(c.records) >= len(b.records)]
         if taken:
             v.drop(part, b)

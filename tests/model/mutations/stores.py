@@ -8,7 +8,7 @@ from model.mutations.victim import Victim
 S = 10**9
 
 
-@mutation("orphan_objects", objects=True)
+@mutation("orphan_objects", objects=True, trouble=())
 def forget_to_clean_up(v: Victim) -> bool:
     """An object that no metadata ever named is there at every look."""
     looks = sorted({(r["time_ns"], r["look"], r["cycle"]) for r in v.rows("objects", event="look")})
@@ -18,7 +18,7 @@ def forget_to_clean_up(v: Victim) -> bool:
     return bool(looks)
 
 
-@mutation("referenced_deleted", form="deleted", objects=True)
+@mutation("referenced_deleted", form="deleted", objects=True, trouble=())
 def delete_what_is_named(v: Victim) -> bool:
     """An object is deleted although metadata names it."""
     dropped = {r["object"] for r in v.rows("object_refs", event="drop")}
@@ -31,7 +31,7 @@ def delete_what_is_named(v: Victim) -> bool:
     return True
 
 
-@mutation("referenced_deleted", form="missing", objects=True)
+@mutation("referenced_deleted", form="missing", objects=True, trouble=())
 def lose_what_is_named(v: Victim) -> bool:
     """The last look does not show an object that metadata names."""
     dropped = {r["object"] for r in v.rows("object_refs", event="drop")}
@@ -43,7 +43,7 @@ def lose_what_is_named(v: Victim) -> bool:
     return True
 
 
-@mutation("stale_commit", objects=True)
+@mutation("stale_commit", objects=True, trouble=())
 def accept_an_old_epoch(v: Victim) -> bool:
     """A batch is accepted under an epoch that its broker no longer has."""
     row = v.pick(v.rows("object_refs", event="commit"))
@@ -61,7 +61,7 @@ def accept_an_old_epoch(v: Victim) -> bool:
     return True
 
 
-@mutation("commit_barrier", objects=True, producers=("txn", "steps"))
+@mutation("commit_barrier", objects=True, trouble=(), producers=("txn", "steps"))
 def show_before_it_is_registered(v: Victim) -> bool:
     """A transaction is visible before a batch of it is registered."""
     shown = {r["txn"]: r["time_ns"] for r in v.rows("object_refs", event="txn")}

@@ -156,6 +156,11 @@ class Victim:
                     found.append((part, b))
         return found
 
+    @staticmethod
+    def inner(found: list[tuple[Partition, Batch]]) -> list[tuple[Partition, Batch]]:
+        """Those that are not the last of their log, which therefore ends where it ended when they are gone."""
+        return [(part, b) for part, b in found if b.last < part.end - 1]
+
     def rewrite(self, part: Partition, change: Callable[[list[Batch]], list[Batch]]) -> None:
         """Change the log of every replica of a partition."""
         for replica in part.replicas.values():
