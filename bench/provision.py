@@ -40,7 +40,7 @@ def measure(out: Path) -> tuple[float, float, float]:
         site = TopologySite(topology, image=images.mirror, entry_point=images.entry_point)
         context = MirrorContext(source=source, destination=topology.clusters["B"], site=site, settings=plan.settings)
         mirror = plan.mirror.make(context)
-        topology.mirror = mirror
+        topology.mirrors = [mirror]
         mirror.start(plan.topic_names)
         mirror.await_carrying(plan.topic_names, recorder=recorder, timeout_s=120)
         mirrored = time.monotonic() - began

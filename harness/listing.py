@@ -83,7 +83,7 @@ def _nemeses(_verbose: bool) -> Rows:
 def _scenarios(_verbose: bool) -> Rows:
     from harness.scenarios import REGISTRY
 
-    return [{"name": name, "what": first_line(scenario)} for name, scenario in REGISTRY.items()]
+    return [{"name": name, "what": scenario.about} for name, scenario in REGISTRY.items()]
 
 
 def _campaigns(_verbose: bool) -> Rows:

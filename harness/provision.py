@@ -17,6 +17,7 @@ from harness.history.runfile import ClusterInfo, RunMeta, TestParameters
 from harness.mirrors import REGISTRY as MIRRORS
 from harness.mirrors import MirrorSettings, MirrorSpec
 from harness.scenarios import REGISTRY as SCENARIOS
+from harness.scenarios import Route, Scenario
 from harness.testspec import TestSpec, check_name
 from nemeses import REGISTRY as NEMESES
 from nemeses.base import FaultSpec, Shape
@@ -24,14 +25,13 @@ from nemeses.schedule import draw, from_json, to_json
 from workloads import REGISTRY as WORKLOADS
 from workloads.base import TopicSpec, Workload, WorkloadOptions
 
-SOURCE, DESTINATION = "A", "B"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """One test, fully checked: everything that a run is made of, drawn and named."""
 
     spec: TestSpec
+    scenario: Scenario
     contract: str
     mirror: MirrorSpec
     settings: MirrorSettings
@@ -45,6 +45,16 @@ class Plan:
         """The workload's topics, by their names on the source."""
         return [topic.name for topic in self.topics]
 
+    @property
+    def source(self) -> str:
+        """Letter of the cluster that the load is written to."""
+        return self.scenario.routes[0][0]
+
+    def first_process(self, route: Route) -> int:
+        """Number of a route's first mirror process, from 1; each route has as many as the test asks for."""
+        routes = (*self.scenario.routes, *self.scenario.later)
+        return 1 + routes.index(route) * self.spec.mirror_nodes
+
 
 def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = None) -> Plan:
     """Check every name and combination, and draw the fault schedule (or take a stored one).
@@ -54,7 +64,14 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
     check_name("mirror", spec.mirror, MIRRORS)
     check_name("scenario", spec.scenario, SCENARIOS)
     check_name("workload", spec.workload, WORKLOADS)
-    mirror, workload = MIRRORS[spec.mirror], WORKLOADS[spec.workload]
+    mirror, workload, scenario = MIRRORS[spec.mirror], WORKLOADS[spec.workload], SCENARIOS[spec.scenario]
+    if scenario.fails_back and not mirror.fails_back:
+        able = ", ".join(name for name, other in MIRRORS.items() if other.fails_back)
+        others = ", ".join(name for name, other in SCENARIOS.items() if not other.fails_back)
+        raise UsageError(
+            f"scenario {scenario.name} mirrors back, which mirror {mirror.name} cannot; use scenario {others}, "
+            f"or mirror {able}"
+        )
     base = contracts.load(spec.contract or mirror.contracts[0]).base
     if base not in mirror.contracts:
         raise UsageError(
@@ -67,12 +84,13 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
     mirror.check(settings, names)
     ids = tuple(range(1, spec.brokers + 1))
     shape = Shape(
-        brokers={SOURCE: ids, DESTINATION: ids},
+        brokers=dict.fromkeys(scenario.reached, ids),
         topics=tuple(names),
         partitions=spec.partitions,
         separate_controllers=bool(spec.controllers),
-        mirror_nodes=spec.mirror_nodes,
+        mirror_nodes=spec.mirror_nodes * len(scenario.routes),
         replication=spec.replication,
+        links=tuple({source for source, _ in scenario.routes}) if mirror.registers else None,
     )
     if schedule is None:
         drawn = draw(spec.nemesis, shape, seed=spec.seed, load_s=spec.time_limit)
@@ -80,6 +98,7 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
         drawn = tuple(from_json(schedule))
     return Plan(
         spec=spec,
+        scenario=scenario,
         contract=_with_producers(spec.contract or _default_contract(mirror, drawn), spec),
         mirror=mirror,
         settings=settings,
@@ -121,17 +140,29 @@ def _workload_options(spec: TestSpec) -> WorkloadOptions:
 
 
 def topology_spec(plan: Plan, images: ImageSet, run_id: str, *, keep: bool) -> TopologySpec:
-    """The two clusters and toxiproxy of a test."""
+    """The clusters and toxiproxy of a test."""
     spec = plan.spec
+    hosts = {name: _mirror_hosts(plan, name) for name in plan.scenario.clusters}
     return TopologySpec(
         run_id=run_id,
         images=images,
         clusters=tuple(
-            ClusterSpec(name=name, brokers=spec.brokers, separate_controllers=spec.controllers)
-            for name in (SOURCE, DESTINATION)
+            ClusterSpec(
+                name=name, brokers=spec.brokers, separate_controllers=spec.controllers, mirror_hosts=hosts[name]
+            )
+            for name in plan.scenario.clusters
         ),
         keep=keep,
     )
+
+
+def _mirror_hosts(plan: Plan, cluster: str) -> tuple[int, ...]:
+    """Numbers of the mirror processes that register with a cluster as brokers."""
+    if not plan.mirror.registers:
+        return ()
+    routes = (*plan.scenario.routes, *plan.scenario.later)
+    firsts = [plan.first_process(route) for route in routes if route[1] == cluster]
+    return tuple(first + n for first in firsts for n in range(plan.spec.mirror_nodes))
 
 
 def make_run_folder(out: Path, name: str) -> Path:
@@ -179,12 +210,12 @@ def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
             contract=plan.contract,
             seed=spec.seed,
             time_limit_s=spec.time_limit,
-            brokers={SOURCE: spec.brokers, DESTINATION: spec.brokers},
+            brokers=dict.fromkeys(plan.scenario.clusters, spec.brokers),
             topics=spec.topics,
             partitions=spec.partitions,
             rate=spec.rate,
         ),
-        clusters={SOURCE: ClusterInfo(), DESTINATION: ClusterInfo()},
+        clusters={name: ClusterInfo() for name in plan.scenario.clusters},
         schedule=to_json(plan.schedule),
         floor={
             "ok_sends": floor.ok_sends,

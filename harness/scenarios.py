@@ -1,27 +1,66 @@
-"""The order of phases between the load and the final reads: one function per scenario, and the registry."""
+"""The order of phases between the load and the final reads: one function per scenario, and the registry.
+
+A *route* is (source, destination), two cluster letters: one mirror. Routes that are there from the start carry the load
+under faults; a scenario starts the others itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from harness.mirrors.base import Cut
+
+Route = tuple[str, str]
+
+WRITE_S = 5.0
 
 
 class Steps(Protocol):
     """What a scenario may do with a running test; each step is bounded and recorded."""
 
     def settle(self) -> None:
-        """Wait until the mirror has carried everything, or the limit is over; what is missing is recorded."""
+        """Wait until every mirror that runs has carried everything, or the limit is over; what is missing is noted."""
         ...
 
-    def stop_mirror(self) -> Cut:
-        """Stop the mirror: the destination becomes writable. The cut is recorded per partition."""
+    def stop_mirror(self, source: str, destination: str) -> Cut:
+        """Stop a mirror: its destination becomes writable. The cut is recorded per partition."""
+        ...
+
+    def start_mirror(self, source: str, destination: str) -> None:
+        """Start a mirror (again) and wait until it has carried a probe record on every partition."""
         ...
 
     def write(self, cluster: str, *, seconds: float) -> None:
-        """Run the workload's clients against one cluster alone, without faults."""
+        """Run the workload's clients against one cluster, without faults; mirrors go on."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """One scenario. routes: from the start; later: those that its steps start, with what the mirror must be able to."""
+
+    name: str
+    about: str
+    steps: Callable[[Steps], None]
+    routes: tuple[Route, ...] = (("A", "B"),)
+    later: tuple[Route, ...] = ()
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Letters of all clusters."""
+        return tuple(sorted({letter for route in (*self.routes, *self.later) for letter in route}))
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """Letters of the clusters that the load reaches: those of the routes from the start."""
+        return tuple(sorted({letter for route in self.routes for letter in route}))
+
+    @property
+    def fails_back(self) -> bool:
+        """Whether a mirror is started in the direction opposite to another."""
+        return any((destination, source) in self.routes for source, destination in self.later)
 
 
 def steady(steps: Steps) -> None:
@@ -31,8 +70,56 @@ def steady(steps: Steps) -> None:
 
 def failover(steps: Steps) -> None:
     """The mirror is stopped under way, the clients move to B and write there; what was not carried is lag (RPO)."""
-    steps.stop_mirror()
-    steps.write("B", seconds=5.0)
+    steps.stop_mirror("A", "B")
+    steps.write("B", seconds=WRITE_S)
 
 
-REGISTRY: Mapping[str, Callable[[Steps], None]] = {"steady": steady, "failover": failover}
+def failback(steps: Steps) -> None:
+    """A failover; then B is mirrored back over A's old log while clients write to B: A must become B's equal."""
+    failover(steps)
+    steps.start_mirror("B", "A")
+    steps.write("B", seconds=WRITE_S)
+    steps.settle()
+
+
+def failover_failback(steps: Steps) -> None:
+    """A failback; then, with everything carried, the way back is stopped and the clients move home to A."""
+    failback(steps)
+    steps.stop_mirror("B", "A")
+    steps.write("A", seconds=WRITE_S)
+
+
+def round_trip(steps: Steps) -> None:
+    """There, back and there again: after the way home A is mirrored over B once more, whose log must follow."""
+    failover_failback(steps)
+    steps.start_mirror("A", "B")
+    steps.write("A", seconds=WRITE_S)
+    steps.settle()
+
+
+def chain(steps: Steps) -> None:
+    """A is mirrored to B and B to C; then B is made writable while its mirror to C goes on: C must be B's equal."""
+    steps.stop_mirror("A", "B")
+    steps.write("B", seconds=WRITE_S)
+    steps.settle()
+
+
+def _scenario(steps: Callable[[Steps], None], **routes: tuple[Route, ...]) -> Scenario:
+    about = (steps.__doc__ or "").strip().split("\n")[0].rstrip(".")
+    return Scenario(name=steps.__name__.replace("_", "-"), about=about, steps=steps, **routes)
+
+
+_BACK: Route = ("B", "A")
+
+REGISTRY: Mapping[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        _scenario(steady),
+        _scenario(failover),
+        _scenario(failback, later=(_BACK,)),
+        _scenario(failover_failback, later=(_BACK,)),
+        _scenario(round_trip, later=(_BACK,)),
+        _scenario(chain, routes=(("A", "B"), ("B", "C"))),
+    )
+}
+"""Name → scenario."""

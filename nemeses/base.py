@@ -43,8 +43,8 @@ class Shape:
     """What a schedule may depend on: known before anything runs, so that a seed gives the same schedule.
 
     brokers: cluster letter → broker ids; topics: names on A; partitions: per topic.
-    replication: replicas per partition; mirror_nodes: containers of the mirror's own; links: the mirror's way to each
-    cluster passes through the proxy.
+    replication: replicas per partition; mirror_nodes: containers of the mirror's own; links: clusters that the mirror
+    reaches through the proxy; None: all.
     """
 
     brokers: Mapping[str, tuple[int, ...]]
@@ -53,7 +53,7 @@ class Shape:
     separate_controllers: bool = False
     mirror_nodes: int = 1
     replication: int = 3
-    links: bool = True
+    links: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

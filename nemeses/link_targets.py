@@ -17,12 +17,11 @@ LINK_NEEDS = "a mirror whose links pass through the proxy"
 
 
 def link_targets(shape: Shape, roles: tuple[str, ...]) -> tuple[Target, ...]:
-    """All brokers of a link, or some of them where there are several; nothing without a proxy."""
-    if not shape.links:
-        return ()
+    """All brokers of a link, or some of them where there are several; nothing where no way leads through the proxy."""
     return tuple(
         Target(cluster, role)
         for cluster, brokers in sorted(shape.brokers.items())
+        if shape.links is None or cluster in shape.links
         for role in roles
         if role == "all" or len(brokers) > 1
     )

@@ -28,10 +28,10 @@ def mirror_params(rng: Random) -> dict[str, Any]:
 
 def mirror_available(topology: Topology) -> Availability:
     """Whether the mirror has containers."""
-    if topology.mirror is None:
+    if not topology.mirrors:
         return Availability(False, "no mirror runs")
-    if not topology.mirror.nodes():
-        return Availability(False, f"mirror {topology.mirror.name} has no container of its own")
+    if not any(mirror.nodes() for mirror in topology.mirrors):
+        return Availability(False, f"mirror {topology.mirrors[0].name} has no container of its own")
     return Availability(True)
 
 
@@ -40,8 +40,8 @@ def claim_mirror_nodes(context: FaultContext, spec: FaultSpec) -> Sequence[Node]
 
     Raises: FaultSkippedError when there is none, or another fault holds one.
     """
-    mirror = context.topology.mirror
-    nodes = sorted(mirror.nodes(), key=lambda node: node.name) if mirror is not None else []
+    nodes = [node for mirror in context.topology.mirrors for node in mirror.nodes()]
+    nodes.sort(key=lambda node: node.name)
     if not nodes:
         raise FaultSkippedError("the mirror has no process")
     if spec.role != "all":

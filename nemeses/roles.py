@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.clusters.base import Cluster, Node, NodeRole, PartitionInfo, Topology
 from harness.errors import ClusterError, FaultError
+from harness.mirrors.base import topic_on
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
 from nemeses.claims import FaultSkippedError
 from nemeses.probes import await_back
@@ -48,10 +49,7 @@ def cluster_of(topology: Topology, spec: FaultSpec) -> Cluster:
 
 def topic_here(topology: Topology, cluster: str, topic: str) -> str:
     """Name on this cluster of a topic named as on the source."""
-    mirror = topology.mirror
-    if mirror is not None and cluster == mirror.destination:
-        return mirror.topic_on_destination(topic)
-    return topic
+    return topic_on(topology.mirrors, cluster, topic)
 
 
 def partition_of(topology: Topology, cluster: Cluster, spec: FaultSpec) -> PartitionInfo:
@@ -90,10 +88,15 @@ def resolve_node(topology: Topology, cluster: Cluster, spec: FaultSpec) -> tuple
     name = f"{info.topic}-{info.partition}"
     if info.leader is None:
         raise FaultError(f"{name} on cluster {cluster.name} has no leader")
+    real = [broker for broker in info.replicas if broker in cluster.brokers]
     if spec.role == "leader":
-        return cluster.brokers[info.leader], f"leader of {name}"
+        if info.leader in cluster.brokers:
+            return cluster.brokers[info.leader], f"leader of {name}"
+        if not real:
+            raise FaultError(f"{name} on cluster {cluster.name} has no replica on a broker of its own")
+        return cluster.brokers[real[0]], f"first in line to lead {name}, which the mirror leads as broker {info.leader}"
     if spec.role == "follower":
-        followers = sorted(broker for broker in info.replicas if broker != info.leader)
+        followers = sorted(broker for broker in real if broker != info.leader)
         if not followers:
             raise FaultError(f"{name} on cluster {cluster.name} has one replica, so no follower")
         return cluster.brokers[followers[number % len(followers)]], f"follower of {name}"

@@ -137,7 +137,7 @@ class UncleanElection:
         held = {node.name for node in (*cluster.brokers.values(), *cluster.controllers.values())}
         context.claims.take(spec.fault_id, sorted(held))
         info = partition_of(context.topology, cluster, spec)
-        if info.leader is None or len(info.isr) < 2:
+        if info.leader is None or info.leader not in cluster.brokers or len(info.isr) < 2:
             raise FaultSkippedError(
                 f"{info.topic}-{info.partition} has leader {info.leader} and in-sync replicas {list(info.isr)}: "
                 "a leader and a follower in sync are needed"

@@ -166,7 +166,7 @@ class KafkaCluster:
             answers = self._ask(sorted(pending), lambda i: self._metadata(i, ()))
             for node_id, answer in answers.items():
                 self.check_id(node_id, answer.cluster_id)
-                if {int(broker.node_id) for broker in answer.brokers} == set(self._plan.brokers):
+                if {int(broker.node_id) for broker in answer.brokers} >= set(self._plan.brokers):
                     pending.discard(node_id)
             return not pending
 

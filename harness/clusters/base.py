@@ -275,8 +275,8 @@ class Topology(Protocol):
         ...
 
     @property
-    def mirror(self) -> Mirror | None:
-        """The mirror under test."""
+    def mirrors(self) -> Sequence[Mirror]:
+        """The mirrors under test, in the order in which they were started; empty before."""
         ...
 
     @property

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from harness.clusters import kraft_config as kafka
 from harness.clusters import probe
 from harness.clusters.base import Node
 from harness.clusters.topology import ClusterPlan, ProxyPlan
@@ -66,7 +65,8 @@ class ToxiproxyLink:
         self._cluster = cluster
         self._server = server
         self._node = node
-        self._proxies = {proxy.broker: proxy for proxy in cluster.proxies}
+        self._own = tuple(proxy.broker for proxy in cluster.proxies)
+        self._proxies = {proxy.broker: proxy for proxy in (*cluster.proxies, *cluster.mirror_proxies)}
         self._lock = threading.RLock()
 
     @property
@@ -76,8 +76,8 @@ class ToxiproxyLink:
 
     @property
     def brokers(self) -> Sequence[int]:
-        """Broker ids with a proxy."""
-        return tuple(self._proxies)
+        """Ids of the cluster's own brokers. A mirror that leads partitions here is hit when all of these are."""
+        return self._own
 
     def address(self, broker: int) -> tuple[str, int]:
         """Where the mirror reaches this broker: toxiproxy's address and the broker's port on it."""
@@ -175,9 +175,8 @@ class ToxiproxyLink:
         return {broker: counters[proxy.name] for broker, proxy in self._proxies.items()}
 
     def _passes_or_cannot(self, broker: int) -> bool:
-        return self.passes(broker) or not probe.answers(
-            self._cluster.node(broker).address, kafka.LINK_PORT, timeout_s=1.0
-        )
+        host, _, port = self._proxy(broker).upstream.partition(":")
+        return self.passes(broker) or not probe.answers(host, int(port), timeout_s=1.0)
 
     def _bounce(self, name: str) -> None:
         self._server.disable(name)
@@ -192,4 +191,5 @@ class ToxiproxyLink:
             ) from None
 
     def _chosen(self, brokers: Sequence[int] | None) -> list[ProxyPlan]:
-        return [self._proxy(broker) for broker in (self.brokers if brokers is None else brokers)]
+        everything = brokers is None or set(brokers) >= set(self._own)
+        return [self._proxy(broker) for broker in (self._proxies if everything else brokers or ())]

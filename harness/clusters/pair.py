@@ -45,13 +45,13 @@ PROXY_S = 20.0
 class RunningTopology:
     """Implements `harness.clusters.base.Topology` for containers that run. A context manager; or call `stop`.
 
-    `mirror` and `test_topics` are set by whoever starts the mirror and creates the topics. When `logs_dir` is set,
+    `mirrors` and `test_topics` are set by whoever starts the mirrors and creates the topics. When `logs_dir` is set,
     `stop` saves every container's log there before it removes the container.
     """
 
     def __init__(self, planned: TopologyPlan, clients: DockerClients, *, owner: label.Owner) -> None:
         self.plan = planned
-        self.mirror: Mirror | None = None
+        self.mirrors: Sequence[Mirror] = ()
         self.test_topics: Sequence[str] = ()
         self.logs_dir: Path | None = None
         self.clients = clients
@@ -177,7 +177,7 @@ class RunningTopology:
             return self.toxiproxy.running()
 
         wait_until(running, timeout_s=PROXY_S, what="toxiproxy's API to answer")
-        proxies = [proxy for cluster in self.plan.clusters.values() for proxy in cluster.proxies]
+        proxies = [p for cluster in self.plan.clusters.values() for p in (*cluster.proxies, *cluster.mirror_proxies)]
         for proxy in proxies:
             self.toxiproxy.create(proxy.name, listen=f"0.0.0.0:{proxy.listen_port}", upstream=proxy.upstream)
         result = proxy_node.net(counting_rules(proxies))

@@ -49,7 +49,8 @@ class ClusterSpec:
     """One cluster. config: Kafka configuration over the harness's defaults, for all nodes.
 
     separate_controllers: 0 makes every broker a controller too, as long as there are at most 5 (then the first 5).
-    image: another Kafka image than the run's. heap: the JVM's -Xmx.
+    image: another Kafka image than the run's. heap: the JVM's -Xmx. mirror_hosts: numbers of the run's mirror processes
+    that register here as brokers themselves (the reference mirror does), in the order of their broker ids.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ClusterSpec:
     config: Mapping[str, str] = field(default_factory=dict)
     image: str | None = None
     heap: str = "256m"
+    mirror_hosts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"cluster {self.name}"
@@ -113,5 +115,8 @@ def from_json(document: Mapping[str, object]) -> TopologySpec:
     """A spec out of `to_json`'s values. Raises TypeError or KeyError when it is something else."""
     values: dict[str, object] = dict(document)
     values["images"] = ImageNames(**values["images"])  # type: ignore[arg-type]
-    values["clusters"] = tuple(ClusterSpec(**cluster) for cluster in values["clusters"])  # type: ignore[attr-defined]
+    values["clusters"] = tuple(
+        ClusterSpec(**{**cluster, "mirror_hosts": tuple(cluster.get("mirror_hosts", ()))})
+        for cluster in values["clusters"]  # type: ignore[attr-defined]
+    )
     return TopologySpec(**values)  # type: ignore[arg-type]

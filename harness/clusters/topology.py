@@ -35,6 +35,7 @@ TOXIPROXY = "toxiproxy"
 TOXIPROXY_API_PORT = 8474
 TOXIPROXY_HOST = 2
 MIRROR_HOST = 200
+MIRROR_BROKER = 100  # id of the first mirror process that registers with a cluster as a broker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class NodePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyPlan:
-    """One proxy of toxiproxy: the mirror's way to one broker."""
+    """One proxy of toxiproxy: the mirror's way to one broker (or to a mirror that leads partitions there)."""
 
     name: str
     broker: int
@@ -67,7 +68,10 @@ class ProxyPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterPlan:
-    """One cluster, planned. In combined mode controller nodes are broker nodes."""
+    """One cluster, planned. In combined mode controller nodes are broker nodes.
+
+    proxies: of its own brokers. mirror_proxies: of the mirror processes that register with it, in their order.
+    """
 
     name: str
     cluster_id: str
@@ -75,6 +79,7 @@ class ClusterPlan:
     brokers: tuple[int, ...]
     controllers: tuple[int, ...]
     proxies: tuple[ProxyPlan, ...]
+    mirror_proxies: tuple[ProxyPlan, ...]
     bootstrap: str
     link_bootstrap: str
 
@@ -109,14 +114,19 @@ class TopologyPlan:
 
     def mirror_address(self, number: int) -> str:
         """Address kept for the mirror process with this number (from 1)."""
-        if not 1 <= number <= 50:
-            raise UsageError(f"mirror process {number}: there is room for 1 to 50")
-        return address(self.subnet, MIRROR_HOST + number - 1)
+        return mirror_address(self.subnet, number)
 
 
 def address(subnet: IPv4Network, host: int) -> str:
     """The host-th address of a subnet."""
     return str(subnet.network_address + host)
+
+
+def mirror_address(subnet: IPv4Network, number: int) -> str:
+    """Address kept for the mirror process with this number (from 1). Raises UsageError."""
+    if not 1 <= number <= 50:
+        raise UsageError(f"mirror process {number}: there is room for 1 to 50")
+    return address(subnet, MIRROR_HOST + number - 1)
 
 
 def block(cluster: str) -> int:
@@ -125,7 +135,9 @@ def block(cluster: str) -> int:
 
 
 def proxy_port(cluster: str, broker: int) -> int:
-    """Port on toxiproxy that leads to a broker."""
+    """Port on toxiproxy that leads to a broker; ids from MIRROR_BROKER on have a range of their own."""
+    if broker >= MIRROR_BROKER:
+        return 22000 + 100 * block(cluster) + broker - MIRROR_BROKER
     return 20000 + 100 * block(cluster) + broker
 
 
@@ -197,15 +209,20 @@ def _plan_cluster(
         nodes=tuple(nodes),
         brokers=brokers,
         controllers=controllers,
-        proxies=tuple(
-            ProxyPlan(
-                name=f"{spec.name}-{broker}",
-                broker=broker,
-                listen_port=proxy_port(spec.name, broker),
-                upstream=f"{addresses[broker]}:{kafka.LINK_PORT}",
-            )
-            for broker in brokers
+        proxies=tuple(_proxy(spec.name, broker, addresses[broker]) for broker in brokers),
+        mirror_proxies=tuple(
+            _proxy(spec.name, MIRROR_BROKER + index, mirror_address(subnet, number))
+            for index, number in enumerate(spec.mirror_hosts)
         ),
         bootstrap=",".join(f"{addresses[broker]}:{kafka.CLIENTS_PORT}" for broker in brokers),
         link_bootstrap=",".join(f"{proxy_address}:{proxy_port(spec.name, broker)}" for broker in brokers),
+    )
+
+
+def _proxy(cluster: str, broker: int, host: str) -> ProxyPlan:
+    return ProxyPlan(
+        name=f"{cluster}-{broker}",
+        broker=broker,
+        listen_port=proxy_port(cluster, broker),
+        upstream=f"{host}:{kafka.LINK_PORT}",
     )

@@ -17,7 +17,7 @@ from harness.clusters.base import Cluster, Topology
 from harness.errors import ShatterError, StorageError
 from harness.evidence.admin_looks import Notes, look_configs, look_group_offsets
 from harness.history.recording import Recorder
-from harness.mirrors.base import Mirror
+from harness.mirrors.base import Mirror, topic_on
 from harness.wire.client import WireError
 from harness.wire.view import (
     DEBUGGING_REPLICA,
@@ -39,8 +39,8 @@ __all__ = ["FINAL_LOOK", "LOAD_LOOK", "Sampler", "look_all", "look_configs", "lo
 def topics_of_interest(topology: Topology) -> list[str]:
     """The test's topics under all their names: on the source, and mirrored."""
     names = list(topology.test_topics)
-    if topology.mirror is not None:
-        names += [topology.mirror.topic_on_destination(topic) for topic in topology.test_topics]
+    for cluster in topology.clusters:
+        names += [topic_on(topology.mirrors, cluster, topic) for topic in topology.test_topics]
     return sorted(set(names))
 
 
@@ -162,20 +162,20 @@ def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
 
 
 def look_all(topology: Topology, recorder: Recorder, *, look: int = FINAL_LOOK) -> Notes:
-    """One look at everything: log ends, group offsets and topic configurations of every cluster, and the mirror."""
+    """One look at everything: log ends, group offsets and topic configurations of every cluster, and the mirrors."""
     topics = topics_of_interest(topology)
     notes: Notes = []
     for cluster in topology.clusters.values():
         notes += look_log_ends(cluster, topics, recorder, look=look)
         notes += look_group_offsets(cluster, recorder)
         notes += look_configs(cluster, topics, recorder, look=look)
-    if topology.mirror is not None:
-        notes += look_mirror(topology.mirror, recorder)
+    for mirror in topology.mirrors:
+        notes += look_mirror(mirror, recorder)
     return notes
 
 
 class Sampler:
-    """Looks at log ends and mirror states every `interval_s` seconds, one thread per cluster and one for the mirror.
+    """Looks at log ends and mirror states every `interval_s` seconds, one thread per cluster and one per mirror.
 
     A look that takes longer than the interval delays the next one of its own thread only. Use it as a context
     manager, or `start` and `stop` it. `notes` says what could not be seen, each thing once with how often.
@@ -198,13 +198,17 @@ class Sampler:
         self.stop()
 
     def start(self) -> None:
-        """Begin. Topics and mirror are those of the topology at this moment."""
+        """Begin. Topics and mirrors are those of the topology at this moment; `add` brings later mirrors in."""
         topics = topics_of_interest(self._topology)
         for cluster in self._topology.clusters.values():
             self._spawn(f"look-{cluster.name}", _LogEndSampler(cluster, topics, self._recorder))
-        mirror = self._topology.mirror
-        if mirror is not None:
-            self._spawn("look-mirror", _MirrorSampler(mirror, self._recorder))
+        for mirror in self._topology.mirrors:
+            self.add(mirror)
+
+    def add(self, mirror: Mirror) -> None:
+        """Look at this mirror, too."""
+        name = f"look-mirror-{mirror.source}-{mirror.destination}"
+        self._spawn(name, _MirrorSampler(mirror, self._recorder))
 
     def stop(self, *, timeout_s: float = 15.0) -> None:
         """End every thread, waiting at most this long for looks under way."""

@@ -69,6 +69,17 @@ class Cut:
     offsets: Mapping[tuple[str, int], tuple[int, int]]
 
 
+def topic_on(mirrors: Sequence[Mirror], cluster: str, topic: str) -> str:
+    """Name on `cluster` of a topic named as on the source of the first mirror: along the mirrors that lead there."""
+    if not mirrors:
+        return topic
+    names = {mirrors[0].source: topic}
+    for mirror in mirrors:
+        if mirror.source in names and mirror.destination not in names:
+            names[mirror.destination] = mirror.topic_on_destination(names[mirror.source])
+    return names.get(cluster, topic)
+
+
 class Mirror(Protocol):
     """A mirroring implementation between two clusters."""
 

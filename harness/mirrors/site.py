@@ -53,7 +53,9 @@ class MirrorSpec:
     """One entry of the registry.
 
     contracts: names it can be judged by, the default first. options: name → what it does. check: validates settings
-    before anything starts (raises UsageError). make: the driver; nothing runs until its `start`.
+    before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
+    harness.clusters.images.ImageSet that its processes run in. registers: they join the destination as brokers, and
+    reach the source alone by its link. fails_back: it can mirror back over the old source's log.
     """
 
     name: str
@@ -62,6 +64,9 @@ class MirrorSpec:
     options: Mapping[str, str]
     check: Callable[[MirrorSettings, Sequence[str]], None]
     make: Callable[[MirrorContext], Mirror]
+    image: str = "mirror"
+    registers: bool = False
+    fails_back: bool = False
 
 
 class TopologySite:

@@ -37,12 +37,12 @@ def mm2(
             settings=settings,
         )
     )
-    pair.mirror, pair.test_topics = mirror, list(topics)
+    pair.mirrors, pair.test_topics = [mirror], list(topics)
     try:
         mirror.start(topics)
         yield mirror
     finally:
-        pair.mirror, pair.test_topics = None, ()
+        pair.mirrors, pair.test_topics = (), ()
         mirror.close()
         for node in mirror.nodes():
             pair.discard(node.name)

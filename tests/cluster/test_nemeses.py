@@ -489,8 +489,8 @@ def test_unclean_election_on_b_loses_what_the_mirror_wrote(stage: Stage, mirrore
 def test_mirror_kill_ends_the_process_and_it_carries_on_after_its_start(
     stage: Stage, mirrored: str, engine_client: docker.DockerClient
 ) -> None:
-    assert stage.pair.mirror is not None
-    (node,) = stage.pair.mirror.nodes()
+    (mirror,) = stage.pair.mirrors
+    (node,) = mirror.nodes()
     with stage.fault("mirror-kill", "mirror", "any", pick=3) as outcome:
         assert outcome.target == "mirror-1"
         container = engine_client.containers.get(node.container)  # type: ignore[attr-defined]

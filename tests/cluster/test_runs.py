@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from checkers.session import spark_session
-from harness import scenarios
 from harness.clusters.cleanup import labelled_objects
 from harness.clusters.docker_clients import DockerClients
 from harness.clusters.images import ImageSet
@@ -31,6 +30,7 @@ from harness.progress import RichDisplay
 from harness.provision import make_plan
 from harness.report.results import Results
 from harness.runner import RunResult, run_test
+from harness.scenarios import Scenario
 from harness.signals import Interrupts
 from harness.testspec import parse_spec
 
@@ -81,22 +81,19 @@ def left_of(clients: DockerClients, folder: Path) -> list[str]:
 def sabotaged(
     images: ImageSet,
     out: Path,
-    monkeypatch: pytest.MonkeyPatch,
     scenario: Callable[[Any], None],
     spark: SparkSession,
     **changes: Any,
 ) -> tuple[RunResult, Results]:
     """Run a small test with a scenario of the test's own, and judge it."""
-    monkeypatch.setattr(scenarios, "REGISTRY", {"sabotage": scenario})
-    monkeypatch.setattr("harness.runner.SCENARIOS", {"sabotage": scenario})
     plan = make_plan(parse_spec({**SMALL, "contract": "mm2-exactly-once", **changes}, where="test"))
-    plan = replace(plan, spec=plan.spec.model_copy(update={"scenario": "sabotage"}))
+    plan = replace(plan, scenario=Scenario(name="sabotage", about="the test's own", steps=scenario))
     result = run_test(plan, images=images, out=out, display=RichDisplay(Console()), interrupts=Interrupts())
     return result, check_run(result.folder, contract=None, spark=spark)
 
 
 def test_records_deleted_on_the_destination_are_mirror_loss_with_their_offsets(
-    images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+    images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
     deleted: dict[int, int] = {}
 
@@ -107,7 +104,7 @@ def test_records_deleted_on_the_destination_are_mirror_loss_with_their_offsets(
         for where, future in futures.items():
             deleted[where.partition] = future.result().low_watermark
 
-    result, results = sabotaged(images, tmp_path, monkeypatch, lose, spark)
+    result, results = sabotaged(images, tmp_path, lose, spark)
     assert deleted == {1: 5}
     assert (result.status, results.verdict) == ("finished", "invalid")
     loss = next(a for a in results.anomalies if a.kind == "mirror_loss")
@@ -120,7 +117,7 @@ def test_records_deleted_on_the_destination_are_mirror_loss_with_their_offsets(
 
 
 def test_a_mirror_that_died_before_the_end_lost_what_it_did_not_carry(
-    images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+    images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
     def die(steps: Any) -> None:
         for node in steps.mirror.nodes():
@@ -128,7 +125,7 @@ def test_a_mirror_that_died_before_the_end_lost_what_it_did_not_carry(
         steps.write("A", seconds=3.0)
         steps.settle()
 
-    result, results = sabotaged(images, tmp_path, monkeypatch, die, spark, **{"settle-limit": 2})
+    result, results = sabotaged(images, tmp_path, die, spark, **{"settle-limit": 2})
     assert (result.status, results.verdict) == ("finished", "invalid")
     loss = next(a for a in results.anomalies if a.kind == "mirror_loss")
     assert loss.count > 20
@@ -136,13 +133,13 @@ def test_a_mirror_that_died_before_the_end_lost_what_it_did_not_carry(
 
 
 def test_final_reads_that_were_cut_off_make_it_unknown_and_never_valid(
-    images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+    images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
     def stop_a_broker(steps: Any) -> None:
         steps.settle()
         steps.topology.clusters["A"].brokers[1].pause()
 
-    result, results = sabotaged(images, tmp_path, monkeypatch, stop_a_broker, spark, **{"final-limit": 3})
+    result, results = sabotaged(images, tmp_path, stop_a_broker, spark, **{"final-limit": 3})
     assert result.status == "finished"
     assert results.verdict == "unknown"
     assert "final reads were cut off" in results.why

@@ -30,7 +30,7 @@ class Nothing:
     run_id: str = "r"
     clusters: Mapping[str, Any] = field(default_factory=dict)
     links: Mapping[str, Any] = field(default_factory=dict)
-    mirror: Any = None
+    mirrors: Any = ()
     test_topics: Sequence[str] = ()
 
     def nodes(self) -> Sequence[Any]:

@@ -182,7 +182,7 @@ def test_the_eligible_leader_case_is_drawn_only_when_asked_for() -> None:
         ("mirror-kill", Shape(brokers={"A": (1,)}, topics=("t",), partitions=1, mirror_nodes=0), "needs a mirror"),
         (
             "link-partition",
-            Shape(brokers={"A": (1,)}, topics=("t",), partitions=1, links=False),
+            Shape(brokers={"A": (1,)}, topics=("t",), partitions=1, links=()),
             "needs a mirror whose",
         ),
         ("unclean-election", Shape(brokers={"A": (1, 2)}, topics=("t",), partitions=1), "at least three brokers"),
