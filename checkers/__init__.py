@@ -17,6 +17,7 @@ MODULES: tuple[str, ...] = (
     "send_order",
     "poll_order",
     "end_offset_regressed",
+    "cycles",
     "stuck",
     "thin",
     # logs (sections 2 and 3)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import pytest
 import told_chains
+import told_cycles
 import told_groups
-import told_logs
 import told_mirrors
 import told_mm2
 from jsonl_story import Pack
 from pyspark.sql import SparkSession
 
 PACKS: dict[str, Pack] = {
-    "kafka": told_logs.KAFKA,
+    "kafka": told_cycles.KAFKA,
     "strict": told_chains.STRICT,
     "access": told_groups.ACCESS,
     "truncating": told_mirrors.TRUNCATING,

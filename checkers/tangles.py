@@ -1,0 +1,40 @@
+"""Cuts a large graph into tangles, parts that share no cycle, by DataFrame expressions and in a fixed number of steps.
+
+Nodes are numbered along time. An edge to a smaller number is a back edge; every cycle has one. Where no back edge
+spans a number, no cycle does: once past it, nothing leads back. So the back edges, as intervals, are merged where they
+touch, and what lies between the merged intervals is in no cycle. A chain of any length without a back edge costs one
+look; a history whose transactions overlap becomes many small tangles, which workers take apart (`components`).
+
+The numbering decides how small the tangles are, never what is found.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+
+def tangled(edges: DataFrame) -> DataFrame:
+    """The edges (source, target, …) that may be part of a cycle, with `tangle`: the tangle they lie in."""
+    spans = _spans(edges.where("source > target"))
+    size = spans.agg(F.count("*").alias("n"), F.min("low").alias("low"), F.max("high").alias("high")).first()
+    if size is None or not size.n:
+        return edges.where(F.lit(False)).withColumn("tangle", F.lit(0).cast("bigint"))
+    # Equal joins are what Spark can spread: numbers fall into as many slots as there are tangles.
+    width = max(1, (size.high - size.low) // size.n)
+    slots = F.sequence(F.floor(F.col("low") / width), F.floor(F.col("high") / width))
+    spans = spans.withColumn("slot", F.explode(slots)).withColumn("tangle", F.col("low"))
+    inside = "source between low and high and target between low and high"
+    edges = edges.withColumn("slot", F.floor(F.col("source") / width))
+    return edges.join(spans, "slot").where(inside).drop("slot", "low", "high")
+
+
+def _spans(back: DataFrame) -> DataFrame:
+    """Back edges merged into disjoint intervals of node numbers: low, high."""
+    reaches = back.groupBy(F.col("target").alias("low")).agg(F.max("source").alias("high"))
+    order = Window.orderBy("low")
+    before = F.max("high").over(order.rowsBetween(Window.unboundedPreceding, -1))
+    fresh = F.when(before.isNull() | (F.col("low") > before), F.col("low"))
+    first = F.last("fresh", ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    merged = reaches.withColumn("fresh", fresh).withColumn("first", first)
+    return merged.groupBy(F.col("first").alias("low")).agg(F.max("high").alias("high"))
