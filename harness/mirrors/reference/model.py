@@ -16,6 +16,8 @@ class MirrorConfig:
     """One mirror: where from, and what. Patterns are regular expressions for whole names.
 
     source: bootstrap servers. peer: address of the admin API of the mirror in the other direction, for a failback.
+    acls: which bindings are synced, a pattern for their one-line form (see `acls`). all_topics: it was started for all
+    topics, so that topics which appear later are taken up too.
     """
 
     name: str
@@ -27,6 +29,7 @@ class MirrorConfig:
     acls: str = ".*"
     exclude_configs: tuple[str, ...] = ()
     peer: tuple[str, ...] = ()
+    all_topics: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them."""

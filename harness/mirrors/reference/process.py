@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 from harness.errors import MirrorError
 from harness.mirrors.reference.answers import Answers
 from harness.mirrors.reference.bumping import DUE, Bumping
+from harness.mirrors.reference.control import Control
 from harness.mirrors.reference.design import ProducerIds
 from harness.mirrors.reference.failback import CUT, ENDED, agreed_offsets
 from harness.mirrors.reference.hub import Hub
@@ -62,6 +63,8 @@ class MirrorProcess:
         self.mirrors: dict[str, MirrorConfig] = {}
         self._reserved: set[str] = set()  # mirrors whose producer ids are kept apart already
         self._tasks: list[asyncio.Task[Any]] = []
+        self._refreshers: dict[str, asyncio.Task[Any]] = {}
+        self.control = Control(self)
         self.hub.save_source_epochs = self.lifecycle.save_source_epochs
         self.hub.out_of_range = self.troubles.out_of_range
         self.hub.diverged = self.troubles.diverged
@@ -89,6 +92,9 @@ class MirrorProcess:
         _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
         for part in (self.registration, self.looking, self.isr, self.strays, self.sharing, self.lifecycle):
             self._keep(part.keep())
+        for loop in self.control.loops():
+            self._keep(loop)
+        await self.control.start()
 
     async def run(self) -> None:
         """Start, and go on until cancelled."""
@@ -100,9 +106,11 @@ class MirrorProcess:
 
     async def stop(self) -> None:
         """Close everything. Partitions stay as they are: a real broker leads them once the session has timed out."""
-        for task in self._tasks:
+        await self.control.close()
+        tasks = [*self._tasks, *self._refreshers.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.lifecycle.close()
         for session in self.hub.sessions:
             await self.hub.end_session(session)
@@ -195,7 +203,12 @@ class MirrorProcess:
         self.lifecycle.links[config.name] = link
         with contextlib.suppress(WireError):  # a source that is down now is asked again by the loop
             await link.refresh()
-        self._keep(link.keep_fresh())
+        self._refreshers[config.name] = asyncio.create_task(link.keep_fresh())
+
+    def disconnect(self, mirror: str) -> None:
+        """Forget a mirror's source."""
+        self._refreshers.pop(mirror).cancel()
+        self.lifecycle.links.pop(mirror).cluster.close()
 
     async def _first_answer(self) -> None:
         deadline = self.hub.clock() + _START_S

@@ -58,6 +58,7 @@ class StateStore:
         self._partitions = partitions
         self._spread = _SPREAD[key]
         self._meta: Metadata | None = None
+        self._notes: dict[str, dict[str, Any]] = {}
         self.written: dict[int, int] = {}  # partition of the state topic → records written, for the metrics
 
     async def prepare(self) -> None:
@@ -97,9 +98,12 @@ class StateStore:
         for key, value in values.items():
             if value is None:
                 continue
-            if json.loads(key)[0] == "mirror":
+            kind, *name = json.loads(key)
+            if kind == "mirror":
                 config = MirrorConfig.from_json(json.loads(value))
                 mirrors[config.name] = config
+            elif kind != "partition":
+                self._remember(kind, name[0], json.loads(value))
             else:
                 record = PartitionRecord.from_bytes(value)
                 records[record.key] = record
@@ -109,10 +113,35 @@ class StateStore:
         """Store partition records. Raises MirrorError when they are not acknowledged in time."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for record in records:
-            key = json.dumps(["partition", record.key.mirror, str(record.topic_id), record.key.partition]).encode()
             target = crc32c(self._spread(record).encode()) % self._count
-            by_partition.setdefault(target, []).append((key, record.to_bytes()))
+            by_partition.setdefault(target, []).append((_key_of(record), record.to_bytes()))
         await self._write_all(by_partition)
+
+    async def delete(self, records: Iterable[PartitionRecord]) -> None:
+        """Forget partition records. Raises MirrorError."""
+        by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        for record in records:
+            target = crc32c(self._spread(record).encode()) % self._count
+            by_partition.setdefault(target, []).append((_key_of(record), None))
+        await self._write_all(by_partition)
+
+    async def put_note(self, kind: str, name: str, value: Any) -> None:
+        """Store a JSON value of another part of the mirror, under (kind, name); None forgets it. Raises MirrorError."""
+        key = json.dumps([kind, name]).encode()
+        stored = None if value is None else json.dumps(value, separators=(",", ":")).encode()
+        await self._write_all({crc32c(key) % self._count: [(key, stored)]})
+        self._remember(kind, name, value)
+
+    def notes(self, kind: str) -> dict[str, Any]:
+        """Name → value of the notes of a kind, as they were loaded and put since."""
+        return dict(self._notes.get(kind, {}))
+
+    def _remember(self, kind: str, name: str, value: Any) -> None:
+        known = self._notes.setdefault(kind, {})
+        if value is None:
+            known.pop(name, None)
+        else:
+            known[name] = value
 
     async def put_mirror(self, config: MirrorConfig, *, deleted: bool = False) -> None:
         """Store a mirror, or that it is gone. Raises MirrorError."""
@@ -222,6 +251,10 @@ class StateStore:
         if found.error_code is not ErrorCode.none:
             raise WireError(found.error_code.name)
         return int(found.offset)
+
+
+def _key_of(record: PartitionRecord) -> bytes:
+    return json.dumps(["partition", record.key.mirror, str(record.topic_id), record.key.partition]).encode()
 
 
 def _produce(values: Mapping[int, list[tuple[bytes, bytes | None]]]) -> Any:

@@ -1,0 +1,61 @@
+"""The control side of one process: the administration interface, discovery of topics, syncs, events."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from harness.mirrors.reference.admin_api import AdminApi
+from harness.mirrors.reference.audit import AuditLog, EventKind
+from harness.mirrors.reference.metrics import Metrics
+from harness.mirrors.reference.model import PartitionRecord
+from harness.mirrors.reference.operations import Operations
+from harness.mirrors.reference.periodic import keep
+from harness.mirrors.reference.topics import Discovery
+
+if TYPE_CHECKING:
+    from harness.mirrors.reference.process import MirrorProcess
+
+
+class Control:
+    """Made by the process; its loops run beside the life cycle."""
+
+    def __init__(self, process: MirrorProcess) -> None:
+        self._process = process
+        self.audit = AuditLog()
+        self.operations = Operations(process)
+        self.discovery = Discovery(process, self.audit)
+        self.api = AdminApi(self.operations, self.audit, health=self._health, metrics=Metrics(process.lifecycle).text)
+        process.lifecycle.listeners.append(self._state_changed)
+
+    async def start(self) -> None:
+        """Serve requests: everything that is stored has been loaded."""
+        await self.api.listen(self._process.settings.admin_port)
+
+    async def close(self) -> None:
+        """Serve no more."""
+        await self.api.close()
+
+    def loops(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs until the process ends."""
+        settings = self._process.settings
+        return [keep("discovery", settings.discovery_s, self.discovery.look)]
+
+    def _health(self) -> dict[str, Any]:
+        hub = self._process.hub
+        return {"broker_id": hub.me, "broker_epoch": hub.broker_epoch, "cluster_id": hub.cluster_id}
+
+    def _state_changed(self, old: PartitionRecord | None, new: PartitionRecord) -> None:
+        if old is not None and old.state is new.state and old.error == new.error:
+            return
+        self.audit.add(
+            EventKind.STATE,
+            new.key.mirror,
+            topic=new.key.topic,
+            partition=new.key.partition,
+            old=None if old is None else str(old.state),
+            new=str(new.state),
+            error=new.error,
+            destination_offset=new.last_mirrored if new.last_mirrored >= 0 else None,
+            owner=new.owner,
+        )
