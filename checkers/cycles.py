@@ -57,8 +57,8 @@ G1C = Kind(
     sources=_SOURCES,
     forms=("wr", "mixed"),
 )
-MOST_EDGES = 10_000_000
-"""Edges of one tangle: some 3 GiB in a worker."""
+MOST_EDGES = 5_000_000
+"""Edges of one tangle: a worker holds some 500 MiB for a million."""
 BUNDLE_EDGES = 500_000
 """Edges that one task takes, where tangles allow it."""
 TOLD_EDGES = 6

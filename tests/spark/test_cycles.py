@@ -14,6 +14,7 @@ from conftest import Find
 from literal import History
 from pyspark.sql import SparkSession
 
+from checkers import cycles
 from checkers.cycles import CHECKER
 from checkers.judge import judge
 from harness.history.edn import import_edn
@@ -320,6 +321,18 @@ def test_operations_of_jepsen(fault: bool, spark: SparkSession, tmp_path: Path) 
     assert judgement.verdict == ("invalid" if fault else "valid"), judgement.why
     assert {f.kind.name: f.count for f in judgement.findings} == ({"cycle_G1c": 1} if fault else {})
     assert "cycle_G1c" in judgement.looked_at
+
+
+def test_a_tangle_that_no_worker_can_hold_is_unknown(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cycles, "MOST_EDGES", 1)
+    h = History()
+    each_reads_the_other(Story(h, "s"))
+    judgement = judge(h.write(tmp_path / "run"), "kafka-clean", spark)
+    assert judgement.verdict == "unknown"
+    assert "2 dependencies of transactions hang together" in judgement.why
+    assert {"cycle_G0", "cycle_G1c"} <= set(judgement.unjudged)
 
 
 def test_what_the_contract_says(spark: SparkSession, tmp_path: Path) -> None:
