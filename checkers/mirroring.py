@@ -58,7 +58,7 @@ def carries_aborted(t: Tables) -> bool:
 
 def keeps_producer_ids(t: Tables) -> bool:
     """Whether batches keep their producer ids (then their CRC too)."""
-    return bool(t.meta.test.mirror_options.get("producer_ids", "verbatim") == "verbatim")
+    return t.meta.test.mirror_options.get("producer_ids", "verbatim") in ("verbatim", "reserved_block")
 
 
 def settled(t: Tables) -> bool:

@@ -78,6 +78,10 @@ def run(
     min_insync_replicas: Annotated[int | None, typer.Option(help="of the workload's topics")] = None,
     value_bytes: Annotated[int, typer.Option(help="pad values to this size")] = 0,
     mirror_nodes: Annotated[int, typer.Option(help="processes of the mirror")] = 1,
+    design: Annotated[
+        list[str] | None,
+        typer.Option(help="PRESET or SWITCH=VALUE of the reference mirror, repeatable; the later wins"),
+    ] = None,
     mirror_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the mirror, repeatable")] = None,
     kafka_image: ImageOption = None,
     name: Annotated[str, typer.Option(help="name of the run")] = "run",
@@ -93,6 +97,7 @@ def run(
     values: dict[str, Any] = dict(locals())
     for other in ("out", "keep", "master", "json", "mirror_option", "run_one", "parse_spec"):
         values.pop(other, None)
+    values["design"] = tuple(design or ())
     values["mirror_options"] = _pairs(mirror_option, "--mirror-option")
     spec = parse_spec(values, where="shatter run")
     raise typer.Exit(run_one(spec, out=out, keep=keep, master=master, as_json=json))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,12 +72,15 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
             f"scenario {scenario.name} mirrors back, which mirror {mirror.name} cannot; use scenario {others}, "
             f"or mirror {able}"
         )
-    base = contracts.load(spec.contract or mirror.contracts[0]).base
+    own_contract, design = _design(spec, mirror)
+    base = contracts.load(spec.contract or own_contract).base
     if base not in mirror.contracts:
         raise UsageError(
             f"mirror {spec.mirror} does not promise contract {base}; it can be judged by " + ", ".join(mirror.contracts)
         )
-    settings = MirrorSettings(contract=base, options=dict(spec.mirror_options), mirror_nodes=spec.mirror_nodes)
+    settings = MirrorSettings(
+        contract=base, options=dict(spec.mirror_options), mirror_nodes=spec.mirror_nodes, design=design
+    )
     options = _workload_options(spec)
     topics = tuple(workload.topics(options))
     names = [topic.name for topic in topics]
@@ -99,7 +102,7 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
     return Plan(
         spec=spec,
         scenario=scenario,
-        contract=_with_producers(spec.contract or _default_contract(mirror, drawn), spec),
+        contract=_with_producers(spec.contract or _default_contract(own_contract, drawn), spec),
         mirror=mirror,
         settings=settings,
         workload=workload,
@@ -109,10 +112,20 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
     )
 
 
-def _default_contract(mirror: MirrorSpec, schedule: Sequence[FaultSpec]) -> str:
-    """The mirror's first; where faults make a cluster lose what it acknowledged, with the modifier that says so."""
+def _design(spec: TestSpec, mirror: MirrorSpec) -> tuple[str, Mapping[str, str]]:
+    """(the contract that the mirror with the chosen design is judged by, switch → value)."""
+    if mirror.design is not None:
+        return mirror.design(spec.design)
+    if spec.design:
+        able = ", ".join(name for name, other in MIRRORS.items() if other.design is not None)
+        raise UsageError(f"mirror {mirror.name} has no design to choose; --design goes with mirror {able}")
+    return mirror.contracts[0], {}
+
+
+def _default_contract(own: str, schedule: Sequence[FaultSpec]) -> str:
+    """The mirror's own; where faults make a cluster lose what it acknowledged, with the modifier that says so."""
     losing = {fault.cluster for fault in schedule if NEMESES[fault.nemesis].loses_acknowledged}
-    return mirror.contracts[0] + "".join(f"+unclean-{cluster.lower()}" for cluster in sorted(losing))
+    return own + "".join(f"+unclean-{cluster.lower()}" for cluster in sorted(losing))
 
 
 def _with_producers(contract: str, spec: TestSpec) -> str:
@@ -193,7 +206,8 @@ def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
             name=spec.name,
             spec=spec.model_dump(mode="json"),
             mirror=spec.mirror,
-            mirror_options=dict(spec.mirror_options),
+            mirror_options={**plan.settings.design, **spec.mirror_options},
+            design=plan.contract.partition("+")[0].partition("/")[2] or None,
             scenario=spec.scenario,
             workload=spec.workload,
             workload_options={

@@ -49,6 +49,7 @@ class TestSpec(BaseModel):
     min_insync_replicas: int | None = Field(default=None, ge=1, le=9)
     value_bytes: int = Field(default=0, ge=0, le=1_000_000)
     mirror_nodes: int = Field(default=1, ge=1, le=8)
+    design: tuple[str, ...] = ()
     mirror_options: Mapping[str, str] = Field(default_factory=dict)
     kafka_image: str | None = None
 
@@ -103,6 +104,8 @@ def parse_spec(values: Mapping[str, Any], *, where: str) -> TestSpec:
         plain[field] = value
     if isinstance(plain.get("nemesis"), str):
         plain["nemesis"] = tuple(part.strip() for part in plain["nemesis"].split(",") if part.strip())
+    if isinstance(plain.get("design"), str):
+        plain["design"] = tuple(plain["design"].split())
     try:
         spec = TestSpec.model_validate(plain)
     except ValidationError as error:

@@ -140,6 +140,7 @@ def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
     began = recorder.clock.now_ns()
     try:
         statuses = mirror.describe()
+        mirror.record_changes(recorder)
     except StorageError:
         raise
     except ShatterError as error:

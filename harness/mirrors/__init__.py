@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from harness.mirrors import mm2_config
+from harness.mirrors.reference import driver_config as reference_config
 from harness.mirrors.site import MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def _make_mm2(context: MirrorContext) -> Mirror:
     return Mm2Mirror(context)
 
 
+def _check_reference(settings: MirrorSettings, _topics: Sequence[str]) -> None:
+    reference_config.parse_options(settings.options)
+
+
+def _make_reference(context: MirrorContext) -> Mirror:
+    from harness.mirrors.reference.driver import ReferenceMirror
+
+    return ReferenceMirror(context)
+
+
 REGISTRY: Final[Mapping[str, MirrorSpec]] = {
     "mm2": MirrorSpec(
         name="mm2",
@@ -37,5 +48,17 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         options=mm2_config.option_docs(),
         check=_check_mm2,
         make=_make_mm2,
+    ),
+    "reference": MirrorSpec(
+        name="reference",
+        description="Cluster Mirroring (KIP-1279) for stock brokers, every argument of its design a switch (--design)",
+        contracts=reference_config.CONTRACTS,
+        options=reference_config.option_docs(),
+        check=_check_reference,
+        make=_make_reference,
+        image="reference",
+        registers=True,
+        fails_back=True,
+        design=reference_config.design,
     ),
 }

@@ -147,6 +147,11 @@ class Mirror(Protocol):
         """
         ...
 
+    def record_changes(self, recorder: Recorder) -> None:
+        """Store what the mirror changed on the destination since the last call, where it tells (group offsets that it
+        wrote, configurations, ACLs). Never raises for a mirror that does not answer."""
+        ...
+
     def close(self) -> None:
         """Drop the driver's own clients; the containers belong to the topology."""
         ...

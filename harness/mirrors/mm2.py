@@ -189,6 +189,9 @@ class Mm2Mirror:
             for error, partitions in failed.items()
         ]
 
+    def record_changes(self, recorder: Recorder) -> None:
+        """See harness.mirrors.base.Mirror. MM2 tells of nothing that it changed."""
+
     def close(self) -> None:
         """Drop the driver's own clients."""
         with self._lock:

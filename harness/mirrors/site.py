@@ -14,11 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorSettings:
-    """What a user chose. contract: what the mirror must promise. options: `--mirror-option NAME=VALUE` pairs."""
+    """What a user chose. contract: what the mirror must promise. options: `--mirror-option NAME=VALUE` pairs.
+
+    design: switch → value, of a mirror whose design can be chosen.
+    """
 
     contract: str = "mm2-exactly-once"
     options: Mapping[str, str] = field(default_factory=dict)
     mirror_nodes: int = 1
+    design: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a mirror process is to a cluster that it joins: a broker. link: its address for mirrors onwards."""
+
+    broker_id: int
+    link: tuple[str, int]
 
 
 class MirrorSite(Protocol):
@@ -26,6 +38,10 @@ class MirrorSite(Protocol):
 
     def address(self, number: int) -> str:
         """The fixed IPv4 address of the mirror process with this number, from 1; known before it is made."""
+        ...
+
+    def membership(self, number: int, cluster: str) -> Membership:
+        """What process `number` is on a cluster that was planned with it. Raises KeyError for another."""
         ...
 
     def make(
@@ -55,7 +71,8 @@ class MirrorSpec:
     contracts: names it can be judged by, the default first. options: name → what it does. check: validates settings
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
     harness.clusters.images.ImageSet that its processes run in. registers: they join the destination as brokers, and
-    reach the source alone by its link. fails_back: it can mirror back over the old source's log.
+    reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
+    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose.
     """
 
     name: str
@@ -67,6 +84,7 @@ class MirrorSpec:
     image: str = "mirror"
     registers: bool = False
     fails_back: bool = False
+    design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
 
 
 class TopologySite:
@@ -85,6 +103,16 @@ class TopologySite:
     def address(self, number: int) -> str:
         """See MirrorSite."""
         return self._topology.plan.mirror_address(self._first + number - 1)
+
+    def membership(self, number: int, cluster: str) -> Membership:
+        """See MirrorSite."""
+        planned = self._topology.plan
+        hosts = {spec.name: spec.mirror_hosts for spec in planned.spec.clusters}[cluster]
+        which = self._first + number - 1
+        if which not in hosts:
+            raise KeyError(f"mirror process {which} was not planned on cluster {cluster}")
+        proxy = planned.clusters[cluster].mirror_proxies[hosts.index(which)]
+        return Membership(proxy.broker, (planned.toxiproxy.address, proxy.listen_port))
 
     def make(
         self, number: int, *, command: Sequence[str], files: Mapping[str, str], environment: Mapping[str, str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import logging
 import signal
 import sys
@@ -27,6 +28,7 @@ async def _run(path: Path) -> None:
 def main() -> int:
     """The exit code: 0 when it was told to end."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    faulthandler.register(signal.SIGQUIT)  # thread dumps after a wait that timed out, as a JVM prints them
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m harness.mirrors.reference CONFIG.json\n")
         return EXIT_USAGE
