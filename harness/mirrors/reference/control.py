@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from harness.mirrors.reference.admin_api import AdminApi
 from harness.mirrors.reference.audit import AuditLog, EventKind
+from harness.mirrors.reference.guard import Guard
 from harness.mirrors.reference.metrics import Metrics
 from harness.mirrors.reference.model import PartitionRecord
 from harness.mirrors.reference.operations import Operations
 from harness.mirrors.reference.periodic import keep
+from harness.mirrors.reference.sync_acls import AclSyncing
+from harness.mirrors.reference.sync_configs import ConfigSync
+from harness.mirrors.reference.sync_groups import GroupSync
 from harness.mirrors.reference.topics import Discovery
 
 if TYPE_CHECKING:
@@ -25,6 +29,10 @@ class Control:
         self.audit = AuditLog()
         self.operations = Operations(process)
         self.discovery = Discovery(process, self.audit)
+        self.guard = Guard(process, self.audit)
+        self.groups = GroupSync(process, self.audit, self.guard)
+        self.configs = ConfigSync(process, self.audit, self.guard)
+        self.acls = AclSyncing(process, self.audit, self.guard)
         self.api = AdminApi(self.operations, self.audit, health=self._health, metrics=Metrics(process.lifecycle).text)
         process.lifecycle.listeners.append(self._state_changed)
 
@@ -39,11 +47,21 @@ class Control:
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """What runs until the process ends."""
         settings = self._process.settings
-        return [keep("discovery", settings.discovery_s, self.discovery.look)]
+        return [
+            keep("discovery", settings.discovery_s, self.discovery.look),
+            keep("group offsets", settings.group_sync_s, self.groups.sync_all),
+            keep("configurations", settings.config_sync_s, self.configs.sync_all),
+            keep("ACLs", settings.acl_sync_s, self.acls.sync_all),
+        ]
 
     def _health(self) -> dict[str, Any]:
         hub = self._process.hub
-        return {"broker_id": hub.me, "broker_epoch": hub.broker_epoch, "cluster_id": hub.cluster_id}
+        return {
+            "broker_id": hub.me,
+            "broker_epoch": hub.broker_epoch,
+            "cluster_id": hub.cluster_id,
+            "guard": self.guard.kind,
+        }
 
     def _state_changed(self, old: PartitionRecord | None, new: PartitionRecord) -> None:
         if old is not None and old.state is new.state and old.error == new.error:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 S = PartitionState
 
+_LAST_SYNC_S: Final = 2.0
+
 ENDED: Final = frozenset({S.STOPPED, S.FAILED})
 STARTABLE: Final = frozenset({S.STOPPED, S.FAILED, S.PREPARING, S.MIRRORING})
 STOPPABLE: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED, S.FAILED, S.STOPPED})
@@ -61,6 +63,7 @@ class Operations:
         config = self._mirror(mirror)
         records = self._records(mirror, None)
         refuse_unless(records, ENDED, "deleted")
+        await self._process.control.guard(sorted({record.key.topic for record in records}), False)
         await self._process.store.delete(records)
         await self._process.store.put_mirror(config, deleted=True)
         for record in records:

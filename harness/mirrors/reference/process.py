@@ -51,7 +51,8 @@ class MirrorProcess:
         self.crash = CrashPoints(settings.crash_at, kill=kill)
         self.lifecycle = Lifecycle(self.hub, self.store, self.crash)
         self.looking = Looking(self.hub)
-        self.stages = Stages(self.lifecycle, self.looking)
+        self.control = Control(self)
+        self.stages = Stages(self.lifecycle, self.looking, guard=self.control.guard)
         self.troubles = Troubles(self.lifecycle)
         self.bumping = Bumping(self.hub, self.looking, self.stages.leading)
         self.sharing = Sharing(self.lifecycle, self.looking)
@@ -64,7 +65,6 @@ class MirrorProcess:
         self._reserved: set[str] = set()  # mirrors whose producer ids are kept apart already
         self._tasks: list[asyncio.Task[Any]] = []
         self._refreshers: dict[str, asyncio.Task[Any]] = {}
-        self.control = Control(self)
         self.hub.save_source_epochs = self.lifecycle.save_source_epochs
         self.hub.out_of_range = self.troubles.out_of_range
         self.hub.diverged = self.troubles.diverged

@@ -96,10 +96,11 @@ class StateStore:
             values.update(await self._read(partition))
         records, mirrors = {}, {}
         for key, value in values.items():
-            if value is None:
-                continue
             kind, *name = json.loads(key)
-            if kind == "mirror":
+            if value is None:
+                if kind not in ("mirror", "partition"):
+                    self._remember(kind, name[0], None)
+            elif kind == "mirror":
                 config = MirrorConfig.from_json(json.loads(value))
                 mirrors[config.name] = config
             elif kind != "partition":

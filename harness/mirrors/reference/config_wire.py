@@ -1,0 +1,61 @@
+"""Reads and changes what topics themselves are configured to. Brokers' defaults are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kio.schema.describe_configs.v4 import request as describe
+from kio.schema.errors import ErrorCode
+from kio.schema.incremental_alter_configs.v1 import request as alter
+from kio.static.primitive import i8
+
+from harness.wire.cluster import Cluster
+from harness.wire.frames import WireError
+
+_TOPIC: Final = i8(2)
+_SET_BY_TOPIC: Final = 1
+_SET, _DELETE = i8(0), i8(1)
+
+
+async def topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Topic → its own entries. Topics that do not exist are left out. Raises WireError."""
+    request = describe.DescribeConfigsRequest(
+        resources=tuple(
+            describe.DescribeConfigsResource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)
+            for topic in sorted(set(topics))
+        )
+    )
+    if not request.resources:
+        return {}
+    answer = await cluster.call_any(request)
+    return {
+        str(one.resource_name): {
+            str(entry.name): str(entry.value)
+            for entry in one.configs
+            if int(entry.config_source) == _SET_BY_TOPIC and entry.value is not None and not entry.is_sensitive
+        }
+        for one in answer.results
+        if one.error_code is ErrorCode.none
+    }
+
+
+async def alter_topic(cluster: Cluster, topic: str, entries: Mapping[str, str | None]) -> None:
+    """Set entries of one topic; None removes one. Raises WireError when they are refused."""
+    request = alter.IncrementalAlterConfigsRequest(
+        resources=(
+            alter.AlterConfigsResource(
+                resource_type=_TOPIC,
+                resource_name=topic,
+                configs=tuple(
+                    alter.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
+                    for name, value in sorted(entries.items())
+                ),
+            ),
+        ),
+        validate_only=False,
+    )
+    found = (await cluster.call_any(request)).responses[0]
+    if found.error_code is not ErrorCode.none:
+        why = f"{found.error_code.name} {found.error_message or ''}".strip()
+        raise WireError(f"configuration of topic {topic} cannot be changed: {why}")
