@@ -14,7 +14,9 @@ any operation of a process that is no integer is a nemesis's. What they become:
 
 A key k is a partition: an integer is that partition of topic `jepsen`; `"name-3"`, `:name-3`, `["name" 3]` are
 partition 3 of topic `name`. Our own exports say in a comment what each key and process number stands for.
-The cluster is A unless `:cluster` says otherwise. Values become text. `:time` is in nanoseconds.
+The cluster is A unless `:cluster` says otherwise. Values become text;
+where they are unique per key only (Jepsen's generators count on each), TOPIC-PARTITION:VALUE.
+`:time` is in nanoseconds.
 
 It cannot see isolation levels, transaction names or consumer groups, which such a history does not hold.
 """
@@ -22,6 +24,7 @@ It cannot see isolation levels, transaction names or consumer groups, which such
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +33,7 @@ from typing import Any, Final
 from harness.errors import HistoryError
 from harness.history.edn_export import HEADER, export_edn
 from harness.history.edn_reader import EdnError, EdnReader, Keyword, freeze, to_edn
+from harness.history.edn_values import LOOK_AHEAD, unique_per_key
 from harness.history.importing import RunBuilder, no_garbage_collection
 from harness.history.jsonl_faults import FaultMapper
 from harness.history.jsonl_fields import INT32, INT64
@@ -54,16 +58,19 @@ def import_edn(path: Path | str, run_dir: Path | str) -> Path:
     path = Path(path)
     with RunBuilder(run_dir, source="edn") as builder, no_garbage_collection():
         operations = _Operations(builder)
-        reader: EdnReader | None = None
         try:
             with path.open(encoding="utf-8") as source:
                 reader = EdnReader(source, on_comment=operations.comment)
-                for form in reader:
+                forms = iter(reader)
+                first = list(itertools.islice(forms, LOOK_AHEAD))
+                operations.per_key = not operations.exported and unique_per_key(first)
+                for form in itertools.chain(first, forms):
+                    operations.count += 1
                     operations.add(form)
         except EdnError as error:
             raise HistoryError(f"{path}, line {error.line}: not EDN: {error}") from None
         except _BadOperationError as error:
-            raise HistoryError(f"{path}, line {reader.line if reader else 0}: {error}") from None
+            raise HistoryError(f"{path}, line {_line_of(path, operations.count)}: {error}") from None
         except UnicodeDecodeError as error:
             raise HistoryError(f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x}") from None
         except OSError as error:
@@ -71,6 +78,14 @@ def import_edn(path: Path | str, run_dir: Path | str) -> Path:
         if not operations.count:
             raise HistoryError(f"{path} holds no operation; expected maps like {{:type :invoke, :f :send, …}}")
         return builder.finish(run_id=path.stem, imported_from=path.name, lines=operations.count)
+
+
+def _line_of(path: Path, number: int) -> int:
+    """The line at which the file's form of this number, from 1, ends."""
+    with path.open(encoding="utf-8") as source:
+        reader = EdnReader(source)
+        next(itertools.islice(reader, number - 1, None), None)
+        return reader.line
 
 
 class _BadOperationError(Exception):
@@ -86,11 +101,14 @@ class _Operations:
         self._last_index = -1
         self._last_time = 0
         self.count = 0
+        self.exported = False
+        self.per_key = False
 
     def comment(self, text: str) -> None:
         """A comment may say what keys and processes stand for (written by export_edn)."""
         if not text.startswith(HEADER):
             return
+        self.exported = True
         for form in EdnReader(io.StringIO(text.removeprefix(HEADER))):
             for key, (topic, partition) in form.get(":keys", {}).items():
                 self._places[key] = (topic, partition)
@@ -109,7 +127,6 @@ class _Operations:
         index = self._index(op)
         time_ns = self._time(op)
         process = op.get(":process")
-        self.count += 1
         if type(process) is not int:
             self._nemesis(op, process, type_, f, time_ns)
             return
@@ -156,7 +173,7 @@ class _Operations:
                 if type_ != "invoke" and type(sent) is list:
                     offset, sent = self._pair(sent)
                 topic, partition = self._place(key)
-                records.append(OpRecord("send", topic, partition, offset, _value(sent)))
+                records.append(OpRecord("send", topic, partition, offset, self._value(sent, topic, partition)))
             elif name == ":poll" and len(step) <= 2:
                 polled = step[1] if len(step) == 2 else None
                 if polled is None:
@@ -167,10 +184,14 @@ class _Operations:
                     topic, partition = self._place(key)
                     for pair in _list(pairs, "a vector of [offset value] pairs"):
                         offset, read = self._pair(pair)
-                        records.append(OpRecord("poll", topic, partition, offset, _value(read)))
+                        records.append(OpRecord("poll", topic, partition, offset, self._value(read, topic, partition)))
             else:
                 raise _BadOperationError(f"expected [:send k v] or [:poll …], found {_show(step)}")
         return records
+
+    def _value(self, value: Any, topic: str, partition: int | None) -> str | None:
+        text = _value(value)
+        return f"{topic}-{partition}:{text}" if self.per_key and text is not None else text
 
     def _pair(self, pair: Any) -> tuple[int | None, Any]:
         if type(pair) is not list or len(pair) != 2:

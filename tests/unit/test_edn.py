@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -527,3 +528,26 @@ def test_an_exported_history_comes_back(
 def test_the_schema_has_what_is_compared() -> None:
     schema: pa.Schema = TABLES["ops"].schema
     assert set(_SAME_OPS) <= set(schema.names)
+
+
+PER_KEY = """{:type :invoke, :process 0, :f :txn, :value [[:send 0 1] [:send 1 1] [:poll]]}
+{:type :ok, :process 0, :f :txn, :value [[:send 0 [0 1]] [:send 1 [0 1]] [:poll {1 [[7 nil]]}]]}
+"""
+
+
+def test_values_that_are_unique_per_key_are_told_apart(tmp_path: Path) -> None:
+    """Jepsen's generators count from 1 on every key."""
+    file = tmp_path / "keys.edn"
+    file.write_text(PER_KEY, encoding="utf-8")
+    values = pq.read_table(import_edn(file, tmp_path / "run") / "op_records")["value"].to_pylist()
+    assert values == ["jepsen-0:1", "jepsen-1:1", "jepsen-0:1", "jepsen-1:1", None]
+    file.write_text(PER_KEY.replace("[:send 1 1]", "[:send 1 2]").replace("[:send 1 [0 1]]", "[:send 1 [0 2]]"))
+    values = pq.read_table(import_edn(file, tmp_path / "other") / "op_records")["value"].to_pylist()
+    assert values == ["1", "2", "1", "2", None]
+
+
+def test_the_line_of_a_bad_operation_after_good_ones(tmp_path: Path) -> None:
+    file = tmp_path / "bad.edn"
+    file.write_text(PER_KEY + "\n{:type :maybe, :process 0, :f :poll}\n" + PER_KEY, encoding="utf-8")
+    with pytest.raises(HistoryError, match=r"bad\.edn, line 4: expected :type"):
+        import_edn(file, tmp_path / "run")
