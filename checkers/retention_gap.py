@@ -82,10 +82,12 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
     gone = sent.join(F.broadcast(where), ["source", *PAIR[2:]])
     gone = gone.where("from_log and b_end is not null and offset < a_start and offset < bound")
-    # A destination that expires data too may have had them.
-    gone = gone.where("b_start = 0 or offset >= coalesce(first_carried, a_start)")
-    there = values.where("b_all > 0").select(*VALUE)
-    gone = gone.join(there, list(VALUE), "left_anti")
+    there = values.where("b_all > 0").select(*VALUE, F.lit(True).alias("there"))
+    gone = gone.join(there, list(VALUE), "left")
+    oldest = F.min(F.when(F.col("there"), F.col("offset"))).over(Window.partitionBy(*PAIR))
+    gone = gone.withColumn("first_there", oldest).where("there is null")
+    # A destination that expires data too may have had them, unless it still holds older ones.
+    gone = gone.where("b_start = 0 or offset >= coalesce(first_there, first_carried, a_start)")
     return gone.groupBy(*PAIR).agg(
         F.min("offset").alias("first"),
         F.max("offset").alias("last"),

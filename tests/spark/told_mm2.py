@@ -45,6 +45,15 @@ def expired_while_mm2_was_down(h: Lines, fault: bool) -> None:
     h.dump("B", *((i, f"r{v}") for i, v in enumerate((0, 1, 2, 6, 7, 8))), p=2)
 
 
+@MM2.story("retention_gap")
+def gap_in_a_log_that_begins_high(h: Lines, fault: bool) -> None:
+    """The destination's own log start is not 0; what it still holds is older than the gap."""
+    h.send("A", *(f"r{i}" for i in range(6)), at=10)
+    h.dump("A", (14, "r4"), (15, "r5"), log_start=14)
+    held = (1, 4, 5) if fault else (2, 3, 4, 5)  # in the twin all that is missing may have expired here, too
+    h.dump("B", *((700 + i, f"r{v}") for i, v in enumerate(held)), log_start=700)
+
+
 @MM2.story("checkpoint_rewind/ahead")
 def checkpoint_past_the_truth(h: Lines, fault: bool) -> None:
     """KAFKA-12468: a translated offset may be early, never late."""
