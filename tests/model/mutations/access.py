@@ -98,7 +98,7 @@ def take_a_stop_back(v: Victim) -> bool:
     return True
 
 
-@mutation("state_graph", form="refused", trouble=(), scenario="steady", may={"stuck": "what is paused does not go on"})
+@mutation("state_graph", form="refused", trouble=(), scenario="steady")
 def obey_a_refused_operation(v: Victim) -> bool:
     """A pause was refused, and yet the partition is paused."""
     v.w.book.now = 64 * S

@@ -146,7 +146,6 @@ def sync_an_active_group(v: Victim) -> bool:
     form="behind",
     groups=1,
     scenario="failover",
-    may={"commit_lost": "the next look shows the synced offset, if it is an old one"},
 )
 def sync_over_a_commit(v: Victim) -> bool:
     """After the stop an offset is synced that lies before what the group has committed on B."""

@@ -108,7 +108,6 @@ def change_a_key(v: Victim) -> bool:
     scenario="steady",
     may={
         "offset_identity": "behind the renumbered batch other batches lie at the same offsets",
-        "mirror_loss": "the last record lies beyond the source's end",
     },
     **COPIED,
 )

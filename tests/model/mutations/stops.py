@@ -19,8 +19,6 @@ from model.mutations.victim import Victim
     trouble=(),
     **COPIED,
     may={
-        "marker_missing": "nothing ends the transaction on B",
-        "lso_wrong": "what hangs holds the last stable offset for good",
         "stuck": "the last stable offset stands still",
     },
 )
@@ -133,7 +131,12 @@ def carry_on_after_an_unclean_election(v: Victim) -> bool:
     return False
 
 
-@mutation("unclean_divergence", stage=Stage.LOGS, **UNCLEAN)
+@mutation(
+    "unclean_divergence",
+    stage=Stage.LOGS,
+    may={"sequence_gap": "its producer's records in between are lost"},
+    **UNCLEAN,
+)
 def keep_what_the_source_lost(v: Victim) -> bool:
     """B has at its end a record that A lost."""
     part = v.w.a.partitions[0]

@@ -40,7 +40,6 @@ def drop_a_written_copy(v: Victim) -> bool:
     mirror="mm2",
     consumers=0,
     groups=0,
-    may={"checkpoint_rewind": "translations were of the old order"},
 )
 def swap_written_copies(v: Victim) -> bool:
     """MirrorMaker writes two batches in the wrong order."""
