@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.group_sync import commits, source_of
-from checkers.mirroring import settled
+from checkers.mirroring import keeps_offsets, settled
 from checkers.tables import Tables
 from harness.history.ops import Phase
 
@@ -163,6 +163,10 @@ def _missing(t: Tables) -> DataFrame | None:
     here = here.groupBy(F.col("cluster").alias("source"), "group", "origin_topic", "partition").agg(
         F.max("offset").alias("offset"), F.first("topic").alias("topic")
     )
+    if not keeps_offsets(t):  # at the log start there is nothing processed, hence nothing to translate
+        starts = t.truth.select(F.col("cluster").alias("source"), "origin_topic", "partition", "log_start")
+        here = here.join(F.broadcast(starts), ["source", "origin_topic", "partition"], "left")
+        here = here.where("log_start is null or offset > log_start").drop("log_start")
     absent = here.join(there, ["source", "group", "origin_topic", "partition"], "left_anti")
     return absent.withColumns(
         {

@@ -179,3 +179,21 @@ def test_groups_of_a_run_of_ours(spark: SparkSession, tmp_path: Path) -> None:
         ("group_overwritten", "filter", "B", "internal-x", 5, None),
         ("group_overwritten", "missing", "A", "absent", 5, None),
     ]
+
+
+def test_where_nothing_was_processed_there_is_nothing_to_translate(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("idle", "moved")
+    h = Story(
+        source="shatter",
+        clusters={"A": {}, "B": {}},
+        test={"contract": "mm2-at-least-once"},
+        capabilities={"group_offsets": {"yes": True}},
+        topic_map={name: name for name in names},
+        phases=[{"name": "settle", "start_ns": 10_000}],
+    )
+    for name in names:
+        h.send(f"p {name}", "A", name, 0, f"{name}/v3", f"{name}/v4", offset=3)
+        h.log("A", name, 0, (3, f"{name}/v3"), (4, f"{name}/v4"), log_start=3)
+    h.sync("idle", 3, event="look", cluster="A")
+    h.sync("moved", 4, event="look", cluster="A")
+    assert judged(spark, h, tmp_path / "run") == [("group_overwritten", "missing", "A", "moved", 4, None)]
