@@ -5,7 +5,8 @@ Proves, by form:
 - `behind`: for mirrors that keep the source's epochs, the destination's leader epoch at its last look before the stop
   is lower than one that the source had shown before (earlier than the bound: `epoch_bound_s` of the run's floor, 60 s;
   0 in an imported history, whose writer chose the moments).
-- `local`: the first local write on the destination has a leader epoch that is not greater than every mirrored record's.
+- `local`: a local write on the destination has a leader epoch that is not greater than that of every mirrored record
+  below it.
 - `stalled`: a consumer of the destination kept being refused for a leader epoch, and never read there again.
 
 Cannot see: epochs that no look, log or client shows; consumers that ended before they could try again.
@@ -35,7 +36,8 @@ BOUND_S = 60.0
 
 
 def find(t: Tables) -> DataFrame | None:
-    """One row per step back in a log, partition that is behind, first local write, and consumer that is stuck."""
+    """One row per step back in a log, partition that is behind, local write (the first of each partition), and consumer
+    that is stuck."""
     keeps = keeps_offsets(t)
     behind = keeps and t.has("log_ends") and t.meta.test.mirror_options.get("leader_epoch", "preserve") == "preserve"
     return union(
@@ -108,18 +110,19 @@ def _local(t: Tables) -> DataFrame:
     own = t.sends.select("value", "cluster").distinct().withColumn("own", F.lit(True))
     log = log.join(own, ["value", "cluster"], "left")
     mine = F.col("own").isNotNull()
-    rows = log.groupBy(*PARTITION).agg(
-        F.min(F.when(mine, F.struct("offset", "leader_epoch", "value"))).alias("first"),
-        F.max(F.when(~mine, F.col("leader_epoch"))).alias("mirrored"),
-    )
+    # Only what lies below counts: a cluster that was mirrored to later held local writes from the start.
+    below = Window.partitionBy(*PARTITION).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    log = log.withColumn("mirrored", F.max(F.when(~mine, F.col("leader_epoch"))).over(below))
+    rows = log.where(mine & (F.col("leader_epoch") <= F.col("mirrored")))
+    rows = rows.groupBy(*PARTITION).agg(F.min(F.struct("offset", "leader_epoch", "value", "mirrored")).alias("first"))
     return anomalies(
-        rows.where("first.leader_epoch <= mirrored"),
+        rows.withColumn("mirrored", F.col("first.mirrored")),
         "epoch_invariant",
         form=F.lit("local"),
         offset="first.offset",
         value="first.value",
         explain=sentence(
-            "the first local write to %s-%s on %s has leader epoch %s, mirrored records have up to %s",
+            "the local write to %s-%s on %s has leader epoch %s, mirrored records below it have up to %s",
             *("topic", "partition", "cluster", "first.leader_epoch", "mirrored"),
         ),
     )

@@ -74,7 +74,7 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
         )
     own_contract, design = _design(spec, mirror)
     base = contracts.load(spec.contract or own_contract).base
-    if base not in mirror.contracts:
+    if mirror.contracts and base not in mirror.contracts:
         raise UsageError(
             f"mirror {spec.mirror} does not promise contract {base}; it can be judged by " + ", ".join(mirror.contracts)
         )
@@ -119,7 +119,7 @@ def _design(spec: TestSpec, mirror: MirrorSpec) -> tuple[str, Mapping[str, str]]
     if spec.design:
         able = ", ".join(name for name, other in MIRRORS.items() if other.design is not None)
         raise UsageError(f"mirror {mirror.name} has no design to choose; --design goes with mirror {able}")
-    return mirror.contracts[0], {}
+    return mirror.contract(spec.mirror_options) if mirror.contract else mirror.contracts[0], {}
 
 
 def _default_contract(own: str, schedule: Sequence[FaultSpec]) -> str:

@@ -29,6 +29,11 @@ class RunSteps:
         """What runs; for steps of a test's own."""
         return self._stage.topology
 
+    @property
+    def mirror(self) -> Mirror:
+        """The first mirror; for steps of a test's own."""
+        return next(iter(self._stage.mirrors.values()))
+
     def settle(self) -> None:
         """See Steps."""
         stage, limit = self._stage, self._stage.plan.spec.settle_limit

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from harness.errors import UsageError
 from harness.mirrors import mm2_config
 from harness.mirrors.reference import driver_config as reference_config
 from harness.mirrors.site import MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
@@ -32,6 +33,26 @@ def _make_mm2(context: MirrorContext) -> Mirror:
 
 def _check_reference(settings: MirrorSettings, _topics: Sequence[str]) -> None:
     reference_config.parse_options(settings.options)
+
+
+def _check_external(settings: MirrorSettings, _topics: Sequence[str]) -> None:
+    from harness.mirrors.external_config import read_config
+
+    read_config(settings.options)
+    if settings.mirror_nodes != 1:
+        raise UsageError("mirror external is one container or command; leave --mirror-nodes out")
+
+
+def _contract_of_external(options: Mapping[str, str]) -> str:
+    from harness.mirrors.external_config import read_config
+
+    return read_config(options).contract
+
+
+def _make_external(context: MirrorContext) -> Mirror:
+    from harness.mirrors.external import ExternalMirror
+
+    return ExternalMirror(context)
 
 
 def _make_reference(context: MirrorContext) -> Mirror:
@@ -60,5 +81,14 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         registers=True,
         fails_back=True,
         design=reference_config.design,
+    ),
+    "external": MirrorSpec(
+        name="external",
+        description="any mirror that can be started as a container or by commands, described in a TOML file",
+        contracts=(),
+        options={"config": "the TOML file that says how it is started, stopped and described; required"},
+        check=_check_external,
+        make=_make_external,
+        contract=_contract_of_external,
     ),
 }

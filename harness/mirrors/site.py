@@ -45,11 +45,19 @@ class MirrorSite(Protocol):
         ...
 
     def make(
-        self, number: int, *, command: Sequence[str], files: Mapping[str, str], environment: Mapping[str, str]
+        self,
+        number: int,
+        *,
+        command: Sequence[str],
+        files: Mapping[str, str],
+        environment: Mapping[str, str],
+        image: str | None = None,
+        entry_point: Sequence[str] = (),
     ) -> Node:
-        """Create and start the container of process `number` from the Kafka image.
+        """Create and start the container of process `number` from the mirror's image, or from another one.
 
-        command: arguments of the image's entry point. files: path inside → text.
+        command: arguments of the entry point. files: path inside → text. entry_point: of another image; its own if
+        empty.
         """
         ...
 
@@ -72,7 +80,8 @@ class MirrorSpec:
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
     harness.clusters.images.ImageSet that its processes run in. registers: they join the destination as brokers, and
     reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
-    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose.
+    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options →
+    the contract that they name; None: the first one.
     """
 
     name: str
@@ -85,6 +94,7 @@ class MirrorSpec:
     registers: bool = False
     fails_back: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
+    contract: Callable[[Mapping[str, str]], str] | None = None
 
 
 class TopologySite:
@@ -115,7 +125,14 @@ class TopologySite:
         return Membership(proxy.broker, (planned.toxiproxy.address, proxy.listen_port))
 
     def make(
-        self, number: int, *, command: Sequence[str], files: Mapping[str, str], environment: Mapping[str, str]
+        self,
+        number: int,
+        *,
+        command: Sequence[str],
+        files: Mapping[str, str],
+        environment: Mapping[str, str],
+        image: str | None = None,
+        entry_point: Sequence[str] = (),
     ) -> Node:
         """See MirrorSite. Raises EngineError, ImageError, UsageError."""
         from harness.clusters.base import NodeRole  # late: these modules need this package's shapes
@@ -129,8 +146,8 @@ class TopologySite:
                 role=NodeRole.MIRROR,
                 node_id=which,
                 address=self.address(number),
-                image=self._image,
-                entrypoint=self._entry_point,
+                image=image or self._image,
+                entrypoint=tuple(entry_point) if image else self._entry_point,
                 command=tuple(command),
                 environment=dict(environment),
                 files=dict(files),
