@@ -45,6 +45,10 @@ _TITLES: Mapping[str, tuple[str, str]] = {
         "Contracts",
         "What a mirror promises. Each kind of anomaly is *never* allowed, *allowed*, or *expected*.",
     ),
+    "designs": (
+        "Designs",
+        "The reference mirror's switches and presets: `--design PRESET`, then `--design SWITCH=VALUE`, repeatable.",
+    ),
     "mirrors": ("Mirrors", "The mirroring implementations under test."),
     "workloads": ("Workloads", "What the clients do."),
 }
@@ -83,6 +87,7 @@ _MODULES: Mapping[str, Callable[[], dict[str, ModuleType]]] = {
     "workloads": _workload_modules,
     "checkers": _none,
     "contracts": _none,
+    "designs": _none,
     "mirrors": _none,
 }
 

@@ -108,12 +108,19 @@ def _contracts(verbose: bool) -> Rows:
     return listing(verbose=verbose)
 
 
+def _designs(verbose: bool) -> Rows:
+    from harness.mirrors.reference.promise import listing
+
+    return listing(verbose=verbose)
+
+
 LISTINGS: dict[str, Callable[[bool], Rows]] = {
     "mirrors": _mirrors,
     "workloads": _workloads,
     "nemeses": _nemeses,
     "checkers": _checkers,
     "contracts": _contracts,
+    "designs": _designs,
     "scenarios": _scenarios,
     "campaigns": _campaigns,
 }

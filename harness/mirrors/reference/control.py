@@ -27,6 +27,7 @@ class Control:
     def __init__(self, process: MirrorProcess) -> None:
         self._process = process
         self.audit = AuditLog()
+        self.port = 0  # where requests are served
         self.operations = Operations(process)
         self.discovery = Discovery(process, self.audit)
         self.guard = Guard(process, self.audit)
@@ -38,7 +39,7 @@ class Control:
 
     async def start(self) -> None:
         """Serve requests: everything that is stored has been loaded."""
-        await self.api.listen(self._process.settings.admin_port)
+        self.port = await self.api.listen(self._process.settings.admin_port)
 
     async def close(self) -> None:
         """Serve no more."""

@@ -201,6 +201,7 @@ PRESETS: Final[Mapping[str, Design]] = {
         on_stop=OnStop.TRUNCATE,
         producer_ids=ProducerIds.CLUSTER_REGION,
         pid_reset_record=Toggle.OFF,
+        group_offsets=GroupOffsets.RAW,
     ),
     "kip-2026-05": replace(
         STRICT,
@@ -216,6 +217,7 @@ PRESETS: Final[Mapping[str, Design]] = {
         leader_epoch=LeaderEpoch.PRESERVE,
         epoch_bump=EpochBump.PROACTIVE,
         acl_sync=AclSync.SOURCE_WINS,
+        config_sync_after_stop=Toggle.ON,  # observed on a build of that month
     ),
     "strict": STRICT,
 }

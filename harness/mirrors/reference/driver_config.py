@@ -10,6 +10,7 @@ from typing import Any, Final
 from harness.errors import UsageError
 from harness.hints import closest
 from harness.mirrors.reference.design import PRESETS, design_values, parse_design
+from harness.mirrors.reference.promise import contract_of
 from harness.mirrors.reference.settings import settings_from
 from harness.mirrors.reference.steps import STEPS
 
@@ -168,6 +169,5 @@ def design(arguments: Sequence[str]) -> tuple[str, Mapping[str, str]]:
 
     Raises: UsageError naming the right ones.
     """
-    values = design_values(parse_design(arguments))
-    presets = [argument for argument in arguments if argument in PRESETS]
-    return f"{_FAMILY}/{presets[-1] if presets else _DEFAULT}", values
+    chosen = parse_design(arguments)
+    return contract_of(chosen), design_values(chosen)

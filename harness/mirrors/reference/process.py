@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from harness.errors import MirrorError
@@ -78,8 +79,11 @@ class MirrorProcess:
         self.lifecycle.records, self.mirrors = await self.store.load()
         self.lifecycle.resumed.update(self.lifecycle.records)
         for config in self.settings.mirrors:
-            if config.name not in self.mirrors:
+            stored = self.mirrors.get(config.name)
+            if stored is None:
                 await self.store.put_mirror(config)
+            elif stored.all_topics:
+                config = replace(config, all_topics=True)
             self.mirrors[config.name] = config
         hub.expected_topics.update(key.topic for key in self.lifecycle.records)
         for config in self.mirrors.values():
