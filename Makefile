@@ -32,9 +32,10 @@ campaign: engine
 	$(BIN)/shatter images
 	$(BIN)/shatter campaign $(CAMPAIGN)
 
-test: engine check
-	$(BIN)/shatter images
-	$(BIN)/pytest tests -m "not unit" $(PYTEST)
+# Building images and the tests on real clusters mostly wait: lint and units go beside the one, Spark's beside the other.
+test: engine
+	@sh harness/side_by_side.sh "$(BIN)/shatter images" "$(MAKE) check"
+	@sh harness/side_by_side.sh "nice -n 15 $(BIN)/pytest tests/spark $(PYTEST)" "$(BIN)/pytest tests/cluster $(PYTEST)"
 
 check: setup
 	$(BIN)/ruff check .
