@@ -146,6 +146,19 @@ def check(
 
 
 @app.command()
+def claims(
+    out: OutOption = Path("runs"),
+    run: Annotated[bool, typer.Option("--run", help="run what no stored run shows yet (hours)")] = False,
+    write: Annotated[Path | None, typer.Option(help="write claims.md and claims.html into this folder")] = None,
+    master: MasterOption = "local[*]",
+) -> None:
+    """What the design threads claim, and what stored runs of the reference mirror found."""
+    from harness.commands import show_claims
+
+    raise typer.Exit(show_claims(out=out, run=run, write=write, master=master))
+
+
+@app.command()
 def replay(
     path: Annotated[Path, typer.Argument(help="a run's folder")],
     out: OutOption = Path("runs"),

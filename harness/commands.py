@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.table import Table
 
 from harness.errors import EXIT_UNKNOWN, EXIT_VALID, ShatterError, UsageError
 from harness.progress import RichDisplay, phase
@@ -237,6 +238,35 @@ def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, 
     if as_json:
         print_json(results.raw)
     return results.exit_code
+
+
+def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int:
+    """`shatter claims`. Every missing test is checked before the first one starts."""
+    from harness.claims import findings, load_claims, missing, stored_results
+    from harness.provision import make_plan
+    from harness.report import claims as page
+
+    claims = load_claims()
+    if run:
+        specs = dict.fromkeys(claim.spec(design) for claim, design in missing(claims, stored_results(out)))
+        plans = [make_plan(spec) for spec in specs]
+        _run_all(plans, out=out, keep=False, master=master, console=Console())
+    stored = stored_results(out)
+    board = [(claim, findings(claim, stored)) for claim in claims]
+    console = Console()
+    shown = Table(expand=False, show_edge=False, pad_edge=False)
+    for column in page.HEAD:
+        shown.add_column(column, overflow="fold")
+    for claim, found in board:
+        for one in found:
+            shown.add_row(*page.row(claim, one))
+    console.print(shown)
+    if write is not None:
+        write.mkdir(parents=True, exist_ok=True)
+        (write / "claims.md").write_text(page.markdown(board), encoding="utf-8")
+        (write / "claims.html").write_text(page.html(board), encoding="utf-8")
+        console.print(f"written to {write}", highlight=False, soft_wrap=True)
+    return EXIT_VALID
 
 
 def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool) -> int:

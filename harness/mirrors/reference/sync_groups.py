@@ -6,6 +6,7 @@ partitions that are stopped.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -151,6 +152,7 @@ class GroupSync:
         self._life = process.lifecycle
         self._audit = audit
         self._guard = guard
+        self._one_at_a_time = asyncio.Lock()
         self._written: dict[tuple[str, TopicPartition], int] = {}
 
     async def sync_all(self) -> None:
@@ -159,7 +161,14 @@ class GroupSync:
             await self.sync(config)
 
     async def sync(self, config: MirrorConfig) -> None:
-        """One mirror once. Raises WireError."""
+        """One mirror once. Raises WireError.
+
+        One at a time: another sync's older look at the source would take what this one wrote back.
+        """
+        async with self._one_at_a_time:
+            await self._sync(config)
+
+    async def _sync(self, config: MirrorConfig) -> None:
         if not self._rooms(config.name):
             return
         source, destination = self._life.links[config.name].cluster, self._life.hub.destination
