@@ -44,6 +44,7 @@ class ExternalMirror:
         self.config: ExternalConfig = read_config(context.settings.options)
         self._lock = threading.RLock()
         self._topics: list[str] = []
+        self._known: list[Partition] = []
         self._node: Node | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -107,9 +108,12 @@ class ExternalMirror:
             )
 
     def describe(self) -> Sequence[PartitionStatus]:
-        """What the file's `describe` prints: a JSON list of rows. Raises: MirrorError where it is something else."""
+        """What the file's `describe` prints: a JSON list of rows; without it every partition's state is UNKNOWN.
+
+        Raises: MirrorError where it prints something else.
+        """
         if not self.config.describe:
-            return []
+            return [PartitionStatus(topic=t, partition=p, state=PartitionState.UNKNOWN) for t, p in self._partitions()]
         text = self._run(self.config.describe)
         try:
             rows = json.loads(text)
@@ -185,6 +189,18 @@ class ExternalMirror:
             "topics": ",".join(self._topics),
             "address": self._site.address(1),
         }
+
+    def _partitions(self) -> list[Partition]:
+        """The source's partitions of the topics; those of the last answer where no broker answers."""
+        with self._lock:
+            view = ClusterView(self._source.bootstrap)
+            try:
+                self._known = sorted((p.topic, p.partition) for p in view.metadata(self._topics).partitions)
+            except WireError:
+                pass
+            finally:
+                view.close()
+            return self._known
 
     def _counts(self, bootstrap: str, topics: Sequence[str], *, timeout_s: float) -> dict[Partition, int]:
         """Readable records of each partition."""

@@ -1,0 +1,125 @@
+"""Scenarios as data: their clusters and routes, and what a plan makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.clusters.topology import MIRROR_BROKER, proxy_port
+from harness.errors import UsageError
+from harness.mirrors.reference.driver_config import design, parse_options
+from harness.provision import make_plan, topology_spec
+from harness.scenarios import REGISTRY, WRITE_S, Steps
+from harness.testspec import parse_spec
+
+pytestmark = pytest.mark.unit
+
+
+class Told:
+    """Steps that only say what they were asked for."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def settle(self) -> None:
+        self.did.append("settle")
+
+    def stop_mirror(self, source: str, destination: str) -> Any:
+        self.did.append(f"stop {source}{destination}")
+
+    def start_mirror(self, source: str, destination: str) -> None:
+        self.did.append(f"start {source}{destination}")
+
+    def write(self, cluster: str, *, seconds: float) -> None:
+        assert seconds == WRITE_S
+        self.did.append(f"write {cluster}")
+
+
+def told(name: str) -> list[str]:
+    steps = Told()
+    checked: Steps = steps
+    REGISTRY[name].steps(checked)
+    return steps.did
+
+
+def test_a_round_trip_ends_where_it_began() -> None:
+    assert told("failover") == ["stop AB", "write B"]
+    back = ["stop AB", "write B", "start BA", "write B", "settle", "stop BA", "write A"]
+    assert told("failover-failback") == back
+    assert told("round-trip") == [*back, "start AB", "write A", "settle"]
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_no_mirror_is_started_on_a_cluster_that_its_opposite_still_writes_to(name: str) -> None:
+    running = set(REGISTRY[name].routes)
+    for did in told(name):
+        what, _, route = did.partition(" ")
+        if what == "stop":
+            running.remove((route[0], route[1]))
+        if what == "start":
+            assert (route[1], route[0]) not in running
+            assert (route[0], route[1]) in (*REGISTRY[name].routes, *REGISTRY[name].later)
+            running.add((route[0], route[1]))
+        if what == "write":
+            assert route not in {destination for _, destination in running}
+
+
+class Images:
+    kafka = toxiproxy = tools = "image:1"
+
+
+def hosts(**values: Any) -> dict[str, tuple[int, ...]]:
+    plan = make_plan(parse_spec({"mirror": "reference", **values}, where="test"))
+    spec = topology_spec(plan, Images(), "r", keep=False)  # type: ignore[arg-type]
+    return {cluster.name: cluster.mirror_hosts for cluster in spec.clusters}
+
+
+def test_each_route_has_processes_of_its_own_on_its_destination() -> None:
+    assert hosts() == {"A": (), "B": (1,)}
+    assert hosts(scenario="failback", **{"mirror-nodes": 2}) == {"A": (3, 4), "B": (1, 2)}
+    assert hosts(scenario="chain") == {"A": (), "B": (1,), "C": (2,)}
+    assert hosts(mirror="mm2") == {"A": (), "B": ()}
+
+
+def test_ports_of_mirrors_and_brokers_never_meet() -> None:
+    brokers = {proxy_port(letter, broker) for letter in "ABCDEFGHIJK" for broker in range(1, 15)}
+    mirrors = {proxy_port(letter, MIRROR_BROKER + n) for letter in "ABCDEFGHIJK" for n in range(50)}
+    assert len(brokers) == 11 * 14
+    assert len(mirrors) == 11 * 50
+    assert not brokers & mirrors
+
+
+def test_only_the_sources_link_is_broken_of_a_mirror_that_joins_the_destination() -> None:
+    values = {"mirror": "reference", "nemesis": "link-partition", "time-limit": 60}
+    for seed in range(5):
+        schedule = make_plan(parse_spec({**values, "seed": seed}, where="test")).schedule
+        assert {fault.params["link"] for fault in schedule} == {"A"}
+
+
+def test_a_mirror_that_cannot_mirror_back_is_refused_such_scenarios() -> None:
+    with pytest.raises(UsageError, match="mirrors back, which mirror mm2 cannot"):
+        make_plan(parse_spec({"scenario": "round-trip"}, where="test"))
+
+
+def test_designs_go_with_the_reference_mirror_alone() -> None:
+    assert design(["kip-2026-07"])[0] == "cluster-mirror/kip-2026-07"
+    assert design([])[0] == "cluster-mirror/strict"
+    assert design(["kip-2026-07", "acl_sync=off"])[1]["acl_sync"] == "off"
+    with pytest.raises(UsageError, match="mirror mm2 has no design to choose"):
+        make_plan(parse_spec({"design": "strict"}, where="test"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lag_z": "1"}, "lag_s"),
+        ({"lag-s": "soon"}, "must be a number"),
+        ({"budget": "-1"}, "above 0"),
+        ({"groups": "("}, "no regular expression"),
+        ({"crash_at": "stop.holds"}, "stop.hold"),
+    ],
+)
+def test_options_of_the_reference_mirror_are_checked(options: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_options(options)
