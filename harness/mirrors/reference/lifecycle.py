@@ -35,6 +35,7 @@ S = PartitionState
 Work = Callable[[Sequence[Mirrored]], Any]
 Listener = Callable[[PartitionRecord | None, PartitionRecord], None]
 
+PLACED: Final = frozenset(S) - {S.STOPPED}
 TO_BE_LED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED, S.STOPPING})
 
 
@@ -101,6 +102,11 @@ class Lifecycle:
     def record_of(self, mirrored: Mirrored) -> PartitionRecord:
         """The record of a partition."""
         return self.records[self.key_of(mirrored)]
+
+    @property
+    def leads_anything(self) -> bool:
+        """Whether a partition is placed on this process by its record."""
+        return any(r.owner == self.hub.me and r.state in PLACED for r in self.records.values())
 
     def mirrored(self, key: PartitionKey) -> Mirrored | None:
         """What this process has of a partition; None when another process has it."""

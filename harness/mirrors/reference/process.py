@@ -109,7 +109,10 @@ class MirrorProcess:
             await self.stop()
 
     async def stop(self) -> None:
-        """Close everything. Partitions stay as they are: a real broker leads them once the session has timed out."""
+        """Close everything. Partitions stay as they are: a real broker leads them once the session has timed out.
+
+        A process that mirrors nothing takes its registration back.
+        """
         await self.control.close()
         tasks = [*self._tasks, *self._refreshers.values()]
         for task in tasks:
@@ -119,6 +122,9 @@ class MirrorProcess:
         for session in self.hub.sessions:
             await self.hub.end_session(session)
         await self.server.close()
+        if self.hub.broker_epoch >= 0 and not self.lifecycle.leads_anything:
+            with contextlib.suppress(WireError):  # a destination that is down forgets nothing now
+                await self.registration.leave()
         self.hub.destination.close()
         for link in self.lifecycle.links.values():
             link.cluster.close()

@@ -18,6 +18,7 @@ from kio.schema.broker_heartbeat.v1 import request as heartbeat
 from kio.schema.broker_registration.v4 import request as registration
 from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId
+from kio.schema.unregister_broker.v0 import request as unregister
 from kio.static.primitive import i16, i64, u16
 
 from harness.errors import MirrorError
@@ -28,6 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 _ALL_METADATA: Final = 2**40  # an offset that is behind every registration: this process replays no metadata
 _RETRY_S: Final = 0.5
+_LEAVE_S: Final = 3.0
 _PLAINTEXT: Final = 0
 
 
@@ -92,6 +94,15 @@ class Registration:
             self.fenced = bool(answer.is_fenced)
             _LOG.info("broker %d is %s", self._hub.me, "fenced" if self.fenced else "unfenced")
         return answer
+
+    async def leave(self) -> None:
+        """Be no broker any more, or the controller would place new topics' replicas here. Raises WireError.
+
+        Only for a process that nothing is placed on.
+        """
+        await self._hub.destination.call_any(
+            unregister.UnregisterBrokerRequest(broker_id=BrokerId(self._hub.me)), timeout_s=_LEAVE_S
+        )
 
     async def _unfence(self, deadline: float) -> None:
         self.fenced = True
