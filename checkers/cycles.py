@@ -59,7 +59,7 @@ G1C = Kind(
 )
 MOST_EDGES = 5_000_000
 """Edges of one tangle: a worker holds some 500 MiB for a million."""
-BUNDLE_EDGES = 500_000
+BUNDLE_EDGES = 200_000
 """Edges that one task takes, where tangles allow it."""
 TOLD_EDGES = 6
 """Edges that a witness's sentence names."""
@@ -123,7 +123,8 @@ def _taken_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A bundle's edges → its components, on a worker."""
     held = list(batches)
     if held:
-        yield from pa.Table.from_pylist(list(cycles(pa.Table.from_batches(held))), schema=_FOUND).to_batches()
+        edges = pa.Table.from_batches(held).combine_chunks()  # rows are taken from it one by one
+        yield from pa.Table.from_pylist(list(cycles(edges)), schema=_FOUND).to_batches()
 
 
 def cycles(edges: pa.Table) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from harness.errors import ShatterError
 
 OLDEST_JAVA = 17
 MASTER = "local[*]"
+_LOOPBACK = re.compile(r"spark://(127\.\d+\.\d+\.\d+|localhost):")
 _FOLDERS = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines")
 
 
@@ -103,8 +104,9 @@ def spark_session(
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
-    if local:
-        # The driver must listen where it is, whatever the host's name resolves to.
+    if local or _LOOPBACK.match(master):
+        # The driver must listen where it is, whatever the host's name resolves to. Workers elsewhere must reach it at
+        # an address that Spark, or SPARK_LOCAL_IP, finds.
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master(master).appName(app)
     for key, value in options.items():

@@ -64,22 +64,24 @@ class Story:
         self.h.event(f"{self.name}.c", "ok", "poll", self._records("poll", read), cluster=on, phase="load")
 
 
-CASES: dict[str, tuple[Callable[[Story], None], Found]] = {}
+Tell = Callable[[Story], None]
+CASES: dict[str, tuple[Tell, Found]] = {}
 
 
-def case(*expected: tuple[tuple[str, str | None], int]) -> Callable[[Callable[[Story], None]], None]:
+def case(*expected: tuple[tuple[str, str | None], int]) -> Callable[[Tell], Tell]:
     """(kind, form) and length of each cycle that must be found."""
 
-    def add(tell: Callable[[Story], None]) -> None:
+    def add(tell: Tell) -> Tell:
         CASES[tell.__name__] = (tell, Counter((*kind, length) for kind, length in expected))
+        return tell
 
     return add
 
 
 @case((G0, 2))
 def two_writers(s: Story) -> None:
-    s.txn(("t-0", 0, "a"), ("t-1", 1, "b"))
-    s.txn(("t-0", 1, "c"), ("t-1", 0, "d"))
+    s.txn(("t-0", 0, "a"), ("t-1", 1, "b"), by="p")
+    s.txn(("t-0", 1, "c"), ("t-1", 0, "d"), by="q")
 
 
 @case()
@@ -158,14 +160,9 @@ def records_of_no_transaction_between_each_other(s: Story) -> None:
 
 @case((G0, 2), (WR, 2))
 def two_components(s: Story) -> None:
-    two_writers_again(s)
+    two_writers(s)
     s.txn(("u-0", 0, "e"), read=[("u-1", 0, "f")])
     s.txn(("u-1", 0, "f"), read=[("u-0", 0, "e")])
-
-
-def two_writers_again(s: Story) -> None:
-    s.txn(("t-0", 0, "a"), ("t-1", 1, "b"), by="p")
-    s.txn(("t-0", 1, "c"), ("t-1", 0, "d"), by="q")
 
 
 @case((WR, 3))
@@ -339,7 +336,7 @@ def test_a_tangle_that_no_worker_can_hold_is_unknown(
 def test_what_the_contract_says(spark: SparkSession, tmp_path: Path) -> None:
     h = History()
     s = Story(h, "s")
-    two_writers_again(s)
+    two_writers(s)
     s.txn(("u-0", 0, "a2"), read=[("u-1", 0, "c2")], by="r")
     s.txn(("u-0", 1, "b2"), ("u-1", 0, "c2"), by="w")
     for place, values in {"t-0": "ac", "t-1": "db", "u-0": ["a2", "b2"], "u-1": ["c2"]}.items():
