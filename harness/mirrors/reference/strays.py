@@ -21,6 +21,7 @@ from harness.wire.frames import WireError
 _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 0.2
+_GRACE_S: Final = 10.0  # for this process to hear of a topic that another one created for both
 _CREATE_S: Final = 20.0
 _COORDINATED: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state", SHARE: "__share_group_state"}
 _SHARE_KEY: Final = "mirror:AAAAAAAAAAAAAAAAAAAAAQ:0"  # group:topic ID:partition
@@ -46,6 +47,7 @@ class Strays:
     def __init__(self, hub: Hub, looking: Looking) -> None:
         self._hub = hub
         self._looking = looking
+        self._since: dict[LedPartition, float] = {}
 
     async def keep(self) -> None:
         """Until cancelled."""
@@ -66,10 +68,17 @@ class Strays:
         for led in self._looking.strays:
             topic = meta.topics.get(led.topic)
             part = None if topic is None or topic.topic_id != led.topic_id else topic.partitions.get(led.partition)
+            if led.topic in self._hub.expected_topics:
+                continue  # another process created it for this one as well
             if part is None or self._hub.me not in part.replicas:
                 self._hub.remove(led)
                 continue
             left.append(led)
+            since = self._since.setdefault(led, self._hub.clock())
+            if any(b >= FIRST_MIRROR_ID and b != self._hub.me for b in meta.brokers) and (
+                self._hub.clock() - since < _GRACE_S
+            ):
+                continue
             wanted[led.topic, led.partition] = _real_replicas(meta, led, part.replicas)
         self._looking.strays[:] = left
         refused = await reassign_replicas(self._hub.destination, wanted)
