@@ -151,9 +151,11 @@ def _existing(t: Tables) -> DataFrame:
     there = seen.select(F.xxhash64(*KEY).alias("place"), "offset", "value", F.col("committed").alias("sure"))
     if not t.facts.transactional:
         return there.withColumn("sure", F.lit(True))
-    kept = t.near_sends.where("outcome in ('acked', 'committed')").select("value").distinct()
-    there = there.join(kept.withColumn("kept", F.lit(True)), "value", "left")
-    return there.withColumn("sure", F.col("sure") | F.coalesce("kept", F.lit(False)))
+    kept, undone = F.col("outcome").isin("acked", "committed"), F.col("outcome").isin("aborted", "failed")
+    sent = t.near_sends.groupBy("value").agg(F.max(kept).alias("kept"), F.max(undone).alias("undone"))
+    there = there.join(sent, "value", "left").fillna(False, ["kept", "undone"])
+    # What another read_committed reader was wrongly shown (`aborted_read`), nobody is entitled to.
+    return there.withColumn("sure", F.col("kept") | (F.col("sure") & ~F.col("undone"))).drop("kept", "undone")
 
 
 CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), find=find)

@@ -140,6 +140,17 @@ def aborted_and_seen(c: Case) -> None:
     c.poll((0, "v0"), isolation="read_committed")
 
 
+@case(polled, "aborted_read")
+def aborted_and_seen_by_one_and_passed_over_by_another(c: Case) -> None:
+    c.send("w0", at=0, by="q")
+    c.step("txn_begin", "T")
+    c.send("v0", at=1, txn="T")
+    c.step("txn_abort", "T")
+    c.send("w1", at=3, by="q")
+    c.poll((0, "w0"), (1, "v0"), (3, "w1"), isolation="read_committed")
+    c.poll((0, "w0"), (3, "w1"), by="d", isolation="read_committed")
+
+
 @case(polled)
 def aborted_and_seen_uncommitted(c: Case) -> None:
     c.step("txn_begin", "T")
