@@ -41,10 +41,16 @@ class Mm2(ClusterMirror):
             columns = {"pid": self.pid, "pepoch": 0, "seq": seq, "time_ms": self.w.book.now_ms}
             placed = b.append(batch([(r.key, r.value) for r in chosen], **columns))
             b.replicate()
-            self.points[number].append((chosen[-1].offset, placed.last))
+            self.points[number] += [(chosen[0].offset, placed.base), (chosen[-1].offset, placed.last)]
         self.position[number] = chosen[-1].offset + 1 if len(due) > most else a.hw
         if self.w.chance(0.5):
             self.flushed[number] = self.position[number]
+
+    def refresh(self) -> None:
+        """Carry a first record of every partition: the warm-up of a run waits for that."""
+        for number, points in self.points.items():
+            if not points:
+                self.fetch(number, most=1)
 
     def restart(self) -> None:
         """The worker was killed: a new producer goes on where offsets were last flushed."""

@@ -63,8 +63,8 @@ class Sender:
         while self.w.budget > 0:
             self.w.budget -= 1
             part = self.w.rng.choice(self.cluster.partitions)
-            if self.idempotent and not all(p.holds(b) for p, b in self.placed):
-                self._gone("OUT_OF_ORDER_SEQUENCE_NUMBER")  # an unclean election has taken what its sequences build on
+            if self._robbed():
+                self._gone("OUT_OF_ORDER_SEQUENCE_NUMBER")
             yield from getattr(self, f"_{self.w.rng.choice(ENDS)}")(part, self.values(self.w.rng.randint(1, 3)))
             yield IDLE
 
@@ -83,13 +83,27 @@ class Sender:
         self.process = self.w.process("p")
         self.replace()
 
+    def _robbed(self) -> bool:
+        """Whether an unclean election has taken what its sequences build on: then brokers refuse the next ones."""
+        return self.idempotent and not all(part.holds(b) for part, b in self.placed)
+
+    def _out_of_order(self, op: int, part: Partition, pairs: list[tuple[str, str]]) -> None:
+        self._end(op, "fail", self.place(part, pairs), "OUT_OF_ORDER_SEQUENCE_NUMBER")
+        self._gone("OUT_OF_ORDER_SEQUENCE_NUMBER")
+
     def _ok(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
         op = self._begin(part, pairs)
         yield BUSY
+        if self._robbed():
+            self._out_of_order(op, part, pairs)
+            return
         request = self.request(part, pairs)
         placed = part.append(request)
         yield BUSY
         part.replicate()
+        if not part.holds(placed) and self._robbed():
+            self._out_of_order(op, part, pairs)
+            return
         if not part.holds(placed):  # an election took it; the client tries again
             placed = part.append(request)
             part.replicate()
@@ -108,7 +122,8 @@ class Sender:
         """Appended, and an election may take it away again; the client hears nothing."""
         op = self._begin(part, pairs)
         yield BUSY
-        part.append(self.request(part, pairs))
+        if not self._robbed():
+            part.append(self.request(part, pairs))
         yield BUSY
         self._end(op, "info", self.place(part, pairs), "_TIMED_OUT")
         self._gone("_TIMED_OUT")
@@ -118,14 +133,15 @@ class Sender:
         op = self._begin(part, pairs)
         yield BUSY
         request = self.request(part, pairs)
-        self.w.later.append(partial(self._arrive, part, request))
+        self.w.later.append(partial(self._arrive, part, request, self.placed))
         self._end(op, "info", self.place(part, pairs), "_TIMED_OUT")
         self._gone("_TIMED_OUT")
 
     @staticmethod
-    def _arrive(part: Partition, request: Batch) -> None:
-        part.append(request)
-        part.replicate()
+    def _arrive(part: Partition, request: Batch, before: list[tuple[Partition, Batch]]) -> None:
+        if request.pid < 0 or all(p.holds(b) for p, b in before):
+            part.append(request)
+            part.replicate()
 
     def _never(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
         op = self._begin(part, pairs)
@@ -137,6 +153,9 @@ class Sender:
         """Two requests; the first is acknowledged, of the second nothing is heard. Kafka acknowledges records."""
         op = self._begin(part, pairs)
         yield BUSY
+        if self._robbed():
+            self._out_of_order(op, part, pairs)
+            return
         placed = part.append(self.request(part, pairs[:1]))
         part.replicate()
         assert part.holds(placed)
@@ -144,7 +163,7 @@ class Sender:
         rows = self.place(part, pairs[:1], placed.base)
         if pairs[1:]:
             yield BUSY
-            if self.w.chance(0.5):
+            if self.w.chance(0.5) and not self._robbed():
                 part.append(self.request(part, pairs[1:]))
             self._end(op, "info", rows + self.place(part, pairs[1:]), "_TIMED_OUT")
             self._gone("_TIMED_OUT")

@@ -64,9 +64,7 @@ def say_nothing_of_expired_records(v: Victim) -> bool:
     return bool(expired)
 
 
-@mutation(
-    "checkpoint_rewind", form="back", mirror="mm2", groups=2, may={"group_out_of_range": "it may lie below the log"}
-)
+@mutation("checkpoint_rewind", form="back", mirror="mm2", groups=2)
 def translate_backwards(v: Victim) -> bool:
     """A translated offset goes back while the source's goes forward."""
     rows = v.rows("group_offsets", event="checkpoint")
