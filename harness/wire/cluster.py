@@ -6,6 +6,7 @@ cluster keeps the brokers' addresses and the last metadata; who asks decides whe
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ __all__ = ["Cluster", "Metadata", "PartitionMeta", "TopicMeta"]
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
+ASK_AGAIN_S: Final = 0.2
 _NO_ANSWER_YET: Final = frozenset(
     {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
 )
@@ -124,12 +126,21 @@ class Cluster:
         return self._brokers
 
     async def coordinator_of(self, key: str, kind: int = GROUP) -> int:
-        """The broker that coordinates a group, a transactional id or a share group. Raises WireError."""
+        """The broker that coordinates a group, a transactional id or a share group.
+
+        Where none is available yet (the first question has Kafka make the coordinators' topic) it is asked again within
+        the time-out. Raises WireError.
+        """
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
         request = find_coordinator.FindCoordinatorRequest(key_type=i8(kind), coordinator_keys=(key,))
-        found = (await self.call_any(request)).coordinators[0]
+        deadline = self._clock() + self.timeout_s
+        while True:
+            found = (await self.call_any(request)).coordinators[0]
+            if found.error_code is not ErrorCode.coordinator_not_available or self._clock() > deadline:
+                break
+            await asyncio.sleep(ASK_AGAIN_S)
         if found.error_code is not ErrorCode.none:
             raise WireError(f"no coordinator for {key!r}: {found.error_code.name} {found.error_message or ''}".strip())
         broker = int(found.node_id)

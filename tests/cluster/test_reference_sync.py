@@ -217,8 +217,11 @@ def test_share_groups(guarded: RunningTopology, topic: str, produce: Callable[..
 
     async def body(bench: Bench) -> None:
         group = f"s-{topic}"
-        refused = await write_offsets(bench.a, group, GroupKind.SHARE, {(topic, 0): Committed(offset=6)})
-        assert refused == {}
+
+        async def written() -> bool:  # a coordinator that has only just been made loads first
+            return not await write_offsets(bench.a, group, GroupKind.SHARE, {(topic, 0): Committed(offset=6)})
+
+        await bench.until(written, "the share group's start offset on A")
 
         async def carried() -> bool:
             return await bench.offset(bench.b, group, topic, GroupKind.SHARE) == 6
