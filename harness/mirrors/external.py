@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -18,9 +17,9 @@ from harness.clusters.base import Node
 from harness.errors import MirrorError
 from harness.history.recording import Recorder
 from harness.mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
+from harness.mirrors.driven import DrivenMirror
 from harness.mirrors.external_config import ExternalConfig, filled, read_config
 from harness.mirrors.mm2_process import end_process
-from harness.mirrors.probe import Probe
 from harness.mirrors.site import MirrorContext
 from harness.mirrors.tail import TailReader
 from harness.wire.client import WireError
@@ -32,31 +31,18 @@ _LOOK_S: Final = 1.0
 Partition = tuple[str, int]
 
 
-class ExternalMirror:
+class ExternalMirror(DrivenMirror):
     """Implements harness.mirrors.base.Mirror."""
 
     name = "external"
 
     def __init__(self, context: MirrorContext) -> None:
-        self._source = context.source
-        self._destination = context.destination
-        self._site = context.site
+        super().__init__(context)
         self.config: ExternalConfig = read_config(context.settings.options)
-        self._lock = threading.RLock()
         self._topics: list[str] = []
         self._known: list[Partition] = []
         self._node: Node | None = None
         self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def source(self) -> str:
-        """Letter of the source cluster."""
-        return self._source.name
-
-    @property
-    def destination(self) -> str:
-        """Letter of the destination cluster."""
-        return self._destination.name
 
     def capabilities(self) -> Mapping[Capability, Support]:
         """As the file declares them."""
@@ -127,20 +113,6 @@ class ExternalMirror:
     def nodes(self) -> Sequence[Node]:
         """The container, where it is one."""
         return [] if self._node is None else [self._node]
-
-    def await_carrying(
-        self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float
-    ) -> Mapping[Partition, float]:
-        """See harness.mirrors.base.Mirror."""
-        probe = Probe(
-            source=self._source.bootstrap,
-            destination=self._destination.bootstrap,
-            source_letter=self.source,
-            to_destination=self.topic_on_destination,
-            recorder=recorder,
-            explain=self._explain,
-        )
-        return probe.carry(topics, timeout_s=timeout_s)
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, int | None]:
         """See harness.mirrors.base.Mirror. Judged by the readable records of both clusters."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,42 +22,28 @@ from harness.errors import MirrorError
 from harness.history.recording import Recorder
 from harness.mirrors import mm2_config as config
 from harness.mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
+from harness.mirrors.driven import DrivenMirror
 from harness.mirrors.mm2_process import end_process, logged_errors
 from harness.mirrors.mm2_state import internal_topic
 from harness.mirrors.mm2_watch import Mm2Watch
-from harness.mirrors.probe import Probe
 from harness.mirrors.site import MirrorContext
 
 CONFIG_PATH: Final = "/etc/shatterproof/mm2.properties"
 _HEAP: Final = "-Xms64m -Xmx384m"
 
 
-class Mm2Mirror:
+class Mm2Mirror(DrivenMirror):
     """Implements harness.mirrors.base.Mirror. Thread-safe: `describe` may run beside everything else."""
 
     name = "mm2"
 
     def __init__(self, context: MirrorContext) -> None:
-        self._source = context.source
-        self._destination = context.destination
-        self._site = context.site
-        self._settings = context.settings
+        super().__init__(context)
         self.options = config.parse_options(context.settings.contract, context.settings.options)
-        self._lock = threading.RLock()
         self._nodes: dict[int, Node] = {}
         self._topics: list[str] = []  # being mirrored, in the order they came
         self._stopped: dict[str, Cut] = {}  # topics that were stopped, with their cuts
         self._watch = self._new_watch()
-
-    @property
-    def source(self) -> str:
-        """Letter of the source cluster."""
-        return self._source.name
-
-    @property
-    def destination(self) -> str:
-        """Letter of the destination cluster."""
-        return self._destination.name
 
     def capabilities(self) -> Mapping[Capability, Support]:
         """What MM2 as configured can do."""
@@ -148,20 +133,6 @@ class Mm2Mirror:
     def nodes(self) -> Sequence[Node]:
         """MM2's containers; empty before the first start."""
         return [self._nodes[number] for number in sorted(self._nodes)]
-
-    def await_carrying(
-        self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float
-    ) -> Mapping[tuple[str, int], float]:
-        """See harness.mirrors.base.Mirror."""
-        probe = Probe(
-            source=self._source.bootstrap,
-            destination=self._destination.bootstrap,
-            source_letter=self.source,
-            to_destination=self.topic_on_destination,
-            recorder=recorder,
-            explain=self._explain,
-        )
-        return probe.carry(topics, timeout_s=timeout_s)
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
         """See harness.mirrors.base.Mirror. Judged by MM2's stored positions against the source's readable records."""

@@ -167,7 +167,7 @@ def transaction_marker(
 def pid_reset_marker(*, base_offset: int, leader_epoch: int, source_cluster_id: str, timestamp_ms: int) -> bytes:
     """A MIRROR_PID_RESET control batch (type 7) with the value {Version, SourceClusterId}."""
     name = source_cluster_id.encode()
-    value = struct.pack(">h", 0) + _unsigned(len(name) + 1) + name + _unsigned(0)
+    value = struct.pack(">h", 0) + unsigned_varint(len(name) + 1) + name + unsigned_varint(0)
     return build(
         ((struct.pack(">hh", 0, MIRROR_PID_RESET_TYPE), value),),
         base_offset=base_offset,
@@ -225,10 +225,13 @@ def _field(value: bytes | None) -> bytes:
 
 
 def _signed(value: int) -> bytes:
-    return _unsigned((value << 1) ^ (value >> 63))
+    return unsigned_varint((value << 1) ^ (value >> 63))
 
 
-def _unsigned(value: int) -> bytes:
+def unsigned_varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; of the value's lowest 64 bits."""
+    if 0 <= value < 0x80:
+        return bytes((value,))
     value &= 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while value > 0x7F:

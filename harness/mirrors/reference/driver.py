@@ -18,7 +18,7 @@ from harness.clusters.base import Node, NodeState
 from harness.errors import MirrorError, WaitTimeoutError
 from harness.history.recording import Recorder
 from harness.mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
-from harness.mirrors.probe import Probe
+from harness.mirrors.driven import DrivenMirror
 from harness.mirrors.reference import driver_config as config
 from harness.mirrors.reference.admin_client import AdminClient, MirrorRow
 from harness.mirrors.reference.driver_events import EventRecorder
@@ -36,36 +36,22 @@ _LOG_LINES: Final = 15
 S = PartitionState
 
 
-class ReferenceMirror:
+class ReferenceMirror(DrivenMirror):
     """Implements harness.mirrors.base.Mirror. Thread-safe: `describe` may run beside everything else."""
 
     name = "reference"
 
     def __init__(self, context: MirrorContext) -> None:
-        self._source = context.source
-        self._destination = context.destination
-        self._site = context.site
-        self._settings = context.settings
+        super().__init__(context)
         self.options = config.parse_options(context.settings.options)
         self.mirror = f"{context.source.name}-{context.destination.name}"
         self._crash_at = self.options.crash_at
-        self._lock = threading.RLock()
         self._nodes: dict[int, Node] = {}
         self._clients = threading.local()  # a client belongs to one thread
         self._places: dict[int, config.Place] = {}
         self._topics: list[str] = []
         self._seen: dict[tuple[str, int], PartitionStatus] = {}
         self._events = EventRecorder(self.mirror, destination=context.destination.name)
-
-    @property
-    def source(self) -> str:
-        """Letter of the source cluster."""
-        return self._source.name
-
-    @property
-    def destination(self) -> str:
-        """Letter of the destination cluster."""
-        return self._destination.name
 
     def capabilities(self) -> Mapping[Capability, Support]:
         """What it can do with the design that was chosen."""
@@ -147,20 +133,6 @@ class ReferenceMirror:
     def nodes(self) -> Sequence[Node]:
         """Its containers; empty before the first start."""
         return [self._nodes[number] for number in sorted(self._nodes)]
-
-    def await_carrying(
-        self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float
-    ) -> Mapping[tuple[str, int], float]:
-        """See harness.mirrors.base.Mirror."""
-        probe = Probe(
-            source=self._source.bootstrap,
-            destination=self._destination.bootstrap,
-            source_letter=self.source,
-            to_destination=self.topic_on_destination,
-            recorder=recorder,
-            explain=self._explain,
-        )
-        return probe.carry(topics, timeout_s=timeout_s)
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
         """See harness.mirrors.base.Mirror. Judged by how far the mirror says it came, against the source's own ends."""

@@ -14,6 +14,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from harness.mirrors.reference.cursors import Content
+from harness.wire.batches import unsigned_varint
 
 FIRST_VERSION: Final = 13
 
@@ -54,12 +55,4 @@ def _encode_partition(parts: list[bytes], said: Content) -> None:
 
 def _length(count: int) -> bytes:
     """A compact array's or compact bytes' length: one more, as an unsigned varint."""
-    value = count + 1
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return unsigned_varint(count + 1)

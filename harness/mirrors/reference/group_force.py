@@ -15,10 +15,10 @@ from kio.schema.end_txn.v3 import request as end_txn
 from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v4 import request as init_producer
 from kio.schema.txn_offset_commit.v3 import request as txn_commit
-from kio.schema.types import GroupId, ProducerId, TopicName, TransactionalId
-from kio.static.primitive import i16, i32, i32Timedelta, i64
+from kio.schema.types import GroupId, ProducerId, TransactionalId
+from kio.static.primitive import i16, i32, i32Timedelta
 
-from harness.mirrors.reference.group_wire import Committed, TopicPartition, by_topic
+from harness.mirrors.reference.group_wire import Committed, TopicPartition, commit_topics
 from harness.wire.cluster import TRANSACTION, Cluster
 from harness.wire.frames import WireError
 
@@ -73,19 +73,7 @@ def _commit(
         producer_epoch=i16(epoch),
         generation_id=i32(-1),
         member_id="",
-        topics=tuple(
-            txn_commit.TxnOffsetCommitRequestTopic(
-                name=TopicName(topic),
-                partitions=tuple(
-                    txn_commit.TxnOffsetCommitRequestPartition(
-                        partition_index=i32(p),
-                        committed_offset=i64(c.offset),
-                        committed_leader_epoch=i32(c.leader_epoch),
-                        committed_metadata=c.metadata,
-                    )
-                    for p, c in sorted(parts.items())
-                ),
-            )
-            for topic, parts in sorted(by_topic(offsets).items())
+        topics=commit_topics(
+            txn_commit.TxnOffsetCommitRequestTopic, txn_commit.TxnOffsetCommitRequestPartition, offsets
         ),
     )

@@ -7,7 +7,7 @@ offsets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -190,25 +190,34 @@ def by_topic(offsets: Mapping[TopicPartition, Committed]) -> dict[str, dict[int,
     return found
 
 
+def commit_topics(
+    topic_of: Callable[..., Any], partition_of: Callable[..., Any], offsets: Mapping[TopicPartition, Committed]
+) -> tuple[Any, ...]:
+    """Offsets as a commit has them: of OffsetCommit or TxnOffsetCommit, by the classes of its topics and partitions."""
+    return tuple(
+        topic_of(
+            name=TopicName(topic),
+            partitions=tuple(
+                partition_of(
+                    partition_index=i32(p),
+                    committed_offset=i64(c.offset),
+                    committed_leader_epoch=i32(c.leader_epoch),
+                    committed_metadata=c.metadata,
+                )
+                for p, c in sorted(parts.items())
+            ),
+        )
+        for topic, parts in sorted(by_topic(offsets).items())
+    )
+
+
 def _commit_consumer(group: str, offsets: Mapping[TopicPartition, Committed]) -> Any:
     return offset_commit.OffsetCommitRequest(
         group_id=GroupId(group),
         generation_id_or_member_epoch=_NO_MEMBER,
         member_id="",
-        topics=tuple(
-            offset_commit.OffsetCommitRequestTopic(
-                name=TopicName(topic),
-                partitions=tuple(
-                    offset_commit.OffsetCommitRequestPartition(
-                        partition_index=i32(p),
-                        committed_offset=i64(c.offset),
-                        committed_leader_epoch=i32(c.leader_epoch),
-                        committed_metadata=c.metadata,
-                    )
-                    for p, c in sorted(parts.items())
-                ),
-            )
-            for topic, parts in sorted(by_topic(offsets).items())
+        topics=commit_topics(
+            offset_commit.OffsetCommitRequestTopic, offset_commit.OffsetCommitRequestPartition, offsets
         ),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from kio.static.primitive import i8, i32, i64
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.isr import EpochSearch, wanted_isr
 from harness.mirrors.reference.partition import LedPartition
+from harness.mirrors.reference.periodic import keep
 from harness.wire.frames import WireError
 
 _LOG = logging.getLogger(__name__)
@@ -35,15 +35,11 @@ class IsrKeeper:
 
     async def keep(self) -> None:
         """Until cancelled."""
-        while True:
-            try:
-                self._touch()
-                await self._change()
-            except WireError as error:
-                _LOG.info("in-sync sets: %s", error)
-            except Exception:
-                _LOG.exception("in-sync sets")
-            await asyncio.sleep(_EVERY_S)
+        await keep("in-sync sets", _EVERY_S, self._look)
+
+    async def _look(self) -> None:
+        self._touch()
+        await self._change()
 
     def _touch(self) -> None:
         """Followers ask for a whole session; at the log end with nothing new they mention no partition."""

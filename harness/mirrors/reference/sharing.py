@@ -15,12 +15,11 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
-from harness.errors import MirrorError
 from harness.mirrors.reference.lifecycle import Lifecycle
 from harness.mirrors.reference.looking import Looking
 from harness.mirrors.reference.model import PartitionKey
+from harness.mirrors.reference.periodic import keep
 from harness.mirrors.reference.state_store import FIRST_MIRROR_ID
-from harness.wire.frames import WireError
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,14 +64,8 @@ class Sharing:
 
     async def keep(self) -> None:
         """Until cancelled."""
-        while True:
-            await asyncio.sleep(_EVERY_S)
-            try:
-                await self._look()
-            except (WireError, MirrorError) as error:
-                _LOG.info("sharing: %s", error)
-            except Exception:
-                _LOG.exception("sharing")
+        await asyncio.sleep(_EVERY_S)
+        await keep("sharing", _EVERY_S, self._look)
 
     async def _look(self) -> None:
         now, live = self._hub.clock(), self.live()

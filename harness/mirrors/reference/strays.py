@@ -14,6 +14,7 @@ from harness.mirrors.reference.destination import reassign_replicas
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.looking import Looking
 from harness.mirrors.reference.partition import LedPartition
+from harness.mirrors.reference.periodic import keep
 from harness.mirrors.reference.state_store import FIRST_MIRROR_ID
 from harness.wire.cluster import GROUP, SHARE, TRANSACTION, Cluster, Metadata
 from harness.wire.frames import WireError
@@ -51,14 +52,7 @@ class Strays:
 
     async def keep(self) -> None:
         """Until cancelled."""
-        while True:
-            try:
-                await self._move()
-            except WireError as error:
-                _LOG.info("strays: %s", error)
-            except Exception:
-                _LOG.exception("strays")
-            await asyncio.sleep(_EVERY_S)
+        await keep("strays", _EVERY_S, self._move)
 
     async def _move(self) -> None:
         meta = self._looking.last
