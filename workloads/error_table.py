@@ -105,6 +105,15 @@ _TABLE: tuple[tuple[OpType, bool, str, str], ...] = (
     (_FAIL, False, "an answer to an administrative request, not to a write", "NOT_CONTROLLER BROKER_NOT_AVAILABLE"),
     (_FAIL, False, "the local queue was full; the record was not taken", "_QUEUE_FULL"),
     (_FAIL, False, "the coordinator asks for an abort; nothing was appended", "TRANSACTION_ABORTABLE"),
+    (
+        _FAIL,
+        False,
+        "the group's coordinator takes no offsets from this member (any more), or at this time",
+        (
+            "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH FENCED_MEMBER_EPOCH "
+            "INVALID_GROUP_ID GROUP_ID_NOT_FOUND"
+        ),
+    ),
     # refused before the append, and the client is of no more use
     (
         _FAIL,

@@ -15,6 +15,7 @@ from workloads.base import WorkloadOptions
 DELIVERY_TIMEOUT_MS: Final = 15_000
 TRANSACTION_TIMEOUT_MS: Final = 20_000  # not below the delivery time-out: librdkafka refuses that
 RETRY_BACKOFF_MS: Final = 100
+SESSION_TIMEOUT_MS: Final = 10_000  # of a group's member: it is missed after this
 
 ONLY_ATTEMPT_S: Final = RETRY_BACKOFF_MS / 1000 / 2
 """A delivery report that comes sooner than this after produce() is that of the only attempt.
@@ -78,6 +79,28 @@ def consumer_config(
         "check.crcs": True,
         "fetch.wait.max.ms": 200,
         "fetch.error.backoff.ms": 100,
+    }
+
+
+def member_config(
+    bootstrap: str, client: str, *, group: str, protocol: str, isolation: str, reset: str
+) -> dict[str, Any]:
+    """Configuration of a member of a consumer group that commits by itself. protocol: classic or consumer."""
+    config = consumer_config(bootstrap, client, group=group, isolation=isolation) | {
+        "auto.offset.reset": reset,
+        "group.protocol": protocol,
+    }
+    if protocol == "classic":  # the new protocol leaves it to the group's coordinator
+        config["session.timeout.ms"] = SESSION_TIMEOUT_MS
+    return config
+
+
+def share_config(bootstrap: str, client: str, *, group: str) -> dict[str, Any]:
+    """Configuration of a member of a share group. What is polled is accepted by the next poll, or by a commit."""
+    return _common(bootstrap, client) | {
+        "group.id": group,
+        "share.acknowledgement.mode": "implicit",
+        "check.crcs": True,
     }
 
 

@@ -36,6 +36,7 @@ class Reader:
     client: str
     isolation: str
     group: str | None = None
+    reset: str | None = None
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ def poll_once(
         client=reader.client,
         isolation=reader.isolation,
         group=reader.group,
+        reset=reader.reset,
     )
     polled = Polled()
     until = time.monotonic() + time_s

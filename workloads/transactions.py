@@ -85,6 +85,7 @@ class TxnClient:
     """One transactional producer and its process. `run` is the body of its thread.
 
     role: its name without incarnation. config: makes the client's configuration, transactional.id included.
+    hold_s: how long each transaction is kept open after its records were written. wait_s: before the first one.
     """
 
     def __init__(
@@ -98,6 +99,8 @@ class TxnClient:
         recorder: Recorder,
         bucket: TokenBucket,
         stop: StopSignal,
+        hold_s: float = 0.0,
+        wait_s: float = 0.0,
     ) -> None:
         self.tally = Tally(cluster)
         self._cluster = cluster
@@ -108,6 +111,8 @@ class TxnClient:
         self._recorder = recorder
         self._bucket = bucket
         self._stop = stop
+        self._hold_s = hold_s
+        self._wait_s = wait_s
         self._process = names.process("p")
         self._count = 0
         self._fatal: KafkaError | None = None
@@ -116,6 +121,7 @@ class TxnClient:
 
     def run(self) -> None:
         """One transaction after the other until told to stop; then close the client."""
+        self._stop.wait(self._wait_s)
         try:
             while not self._stop.is_set():
                 if self._producer is None and not self._open():
@@ -183,6 +189,8 @@ class TxnClient:
             error = self._call(producer.flush, _STEP_S)
             if error is not None:
                 txn.failed(error, Context.DELIVERY)
+        if txn.error is None and self._hold_s:
+            self._hold(producer)
         if txn.error is None and not txn.deliberate_abort and not txn.stopped:
             self._commit(producer, txn)
         if not txn.committed and self._fatal is None:
@@ -207,6 +215,14 @@ class TxnClient:
         else:
             txn.fates[i] = classify(error, context=Context.DELIVERY)
             txn.failed(error, Context.DELIVERY)
+
+    def _hold(self, producer: Producer) -> None:
+        """Leave the transaction open for a while, the client served meanwhile."""
+        until = time.monotonic() + self._hold_s
+        while time.monotonic() < until and not self._stop.is_set():
+            error = self._call(producer.poll, _IDLE_S)
+            if error is not None:
+                return  # a fatal one: what follows fails with it, too
 
     def _commit(self, producer: Producer, txn: Txn) -> None:
         txn.commit_tried = True

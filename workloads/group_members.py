@@ -1,0 +1,280 @@
+"""Members of consumer groups: they subscribe, poll, commit what they have processed, and leave.
+
+A member's partitions change within a poll, in which librdkafka calls back; a process has one operation under way at
+most. New partitions are therefore paused at once, and read when the poll is over and the change is recorded: an
+`assign` operation names the partitions (action rebalance), a `fetch_offset` operation their committed offsets. Where a
+partition has none, or one outside the log, `auto.offset.reset` decides, as for any application.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from harness.history.ops import Action, F, OpRecord, OpType
+from harness.history.recording import Recorder
+from workloads.control import StopSignal, Tally
+from workloads.error_table import CLIENT_ERRORS, Context, classify, kafka_error
+from workloads.group_roles import GroupRole, Stay
+from workloads.kafka_config import ONLY_ATTEMPT_S
+from workloads.polling import Partition, Reader, poll_once
+from workloads.values import Names, next_process
+
+log = logging.getLogger(__name__)
+
+COMMIT_S: Final = 0.5
+SYNCED_S: Final = 6.0  # how long a member that moves waits for the mirror to carry its group's offsets
+_BATCH: Final = 500
+_POLL_S: Final = 0.25
+_LOOK_S: Final = 2.0
+_PAUSE_S: Final = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A stay, and the topics by their names on its cluster."""
+
+    stay: Stay
+    topics: Sequence[str]
+
+
+class Member:
+    """One member, one process. `run` is the body of its thread; it works at its places one after the other.
+
+    name: its role without incarnation. configs: cluster → makes a client's configuration from its name.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        group: str,
+        role: GroupRole,
+        places: Sequence[Place],
+        configs: Mapping[str, Callable[[str], dict[str, Any]]],
+        names: Names,
+        recorder: Recorder,
+        stop: StopSignal,
+    ) -> None:
+        self.tally = Tally(places[-1].stay.cluster)
+        self._name = name
+        self._group = group
+        self._role = role
+        self._places = places
+        self._configs = configs
+        self._names = names
+        self._recorder = recorder
+        self._stop = stop
+        self._process = names.process("g")
+        self._place = places[0]
+        self._client = ""
+        self._consumer: Consumer = None  # type: ignore[assignment]  # made by run, in its own thread
+        self._changed: list[tuple[list[TopicPartition], bool]] = []  # by callbacks: (partitions, whether gained)
+        self._fatal: KafkaError | None = None
+        self._next: dict[Partition, tuple[int, int | None]] = {}  # what is processed: next offset, leader epoch
+        self._committed: dict[Partition, int] = {}
+
+    def run(self) -> None:
+        """Work at each place until its time is over, at the last one until told to stop."""
+        for place in self._places:
+            if self._stop.is_set():
+                return
+            self._place = place
+            self._work(None if place.stay.seconds is None else time.monotonic() + place.stay.seconds)
+
+    # --- one stay ----------------------------------------------------------------------------------------------
+
+    def _work(self, until: float | None) -> None:
+        def over() -> bool:
+            return self._stop.is_set() or (until is not None and time.monotonic() >= until)
+
+        while not over():
+            self._open()
+            try:
+                if self._place.stay.synced:
+                    self._await_synced()
+                self._subscribe()
+                due = time.monotonic() + COMMIT_S
+                while not over() and self._fatal is None:
+                    self._poll(over)
+                    if time.monotonic() >= due:
+                        self._commit()
+                        due = time.monotonic() + COMMIT_S
+                if self._fatal is None:
+                    self._commit()
+                else:
+                    self._crash(self._fatal)
+            finally:
+                self._consumer.close()  # leaves the group
+
+    def _open(self) -> None:
+        self._client = self._names.client(f"{self._place.stay.cluster}{self._name[1:]}")
+        self._fatal = None
+        self._changed.clear()
+        self._next.clear()
+        self._committed.clear()
+        config = self._configs[self._place.stay.cluster](self._client)
+        self._consumer = Consumer(config | {"error_cb": self._on_client_error})
+
+    def _subscribe(self) -> None:
+        index = self._invoke(F.SUBSCRIBE)
+        self._consumer.subscribe(list(self._place.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
+        self._recorder.complete(index, OpType.OK)
+
+    def _poll(self, over: Callable[[], bool]) -> None:
+        reader = Reader(
+            process=self._process,
+            cluster=self._place.stay.cluster,
+            client=self._client,
+            isolation=self._role.isolation,
+            group=self._group,
+            reset=self._role.reset,
+        )
+        polled = poll_once(
+            self._consumer,
+            reader,
+            self._recorder,
+            batch=_BATCH,
+            time_s=_POLL_S,
+            stopped=lambda: over() or bool(self._changed),
+        )
+        self._next.update(polled.positions)
+        if polled.records:
+            self.tally.ok_polls += 1
+            self.tally.polled_records += len(polled.records)
+        while self._changed:
+            self._take_over(*self._changed.pop(0))
+        if polled.error is not None and self._fatal is None:
+            self._stop.wait(_PAUSE_S)  # errors come again and again while a cluster is away
+
+    def _take_over(self, partitions: Sequence[TopicPartition], gained: bool) -> None:
+        """Record a change of the assignment, and begin to read what is new."""
+        for p in partitions:
+            self._next.pop((p.topic, p.partition), None)
+            self._committed.pop((p.topic, p.partition), None)
+        records = [OpRecord(Action.REBALANCE.value, p.topic, p.partition) for p in partitions]
+        index = self._invoke(F.ASSIGN, records)
+        self._recorder.complete(index, OpType.OK, records=records)
+        if gained and partitions:
+            self._fetch_offsets([(p.topic, p.partition) for p in partitions])
+            try:
+                self._consumer.resume([TopicPartition(p.topic, p.partition) for p in partitions])
+            except KafkaException as error:  # taken away again meanwhile: another callback says so
+                log.debug("%s: resume: %s", self._client, error)
+
+    # --- offsets -----------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Commit what was processed since the last commit, as one operation that waits for the answer."""
+        due = {p: at for p, at in self._next.items() if self._committed.get(p) != at[0]}
+        if not due:
+            return
+        records = [
+            OpRecord(Action.COMMIT.value, t, p, offset, leader_epoch=epoch, processed=offset - 1)
+            for (t, p), (offset, epoch) in sorted(due.items())
+        ]
+        index = self._invoke(F.COMMIT_OFFSET, records)
+        started = time.monotonic()
+        error: KafkaError | None = None
+        done: Sequence[TopicPartition] = ()
+        try:
+            done = self._consumer.commit(offsets=[_offset(p, at) for p, at in due.items()], asynchronous=False) or ()
+            error = next((p.error for p in done if p.error is not None), None)
+        except CLIENT_ERRORS as raised:
+            error = kafka_error(raised)
+            if error is None:
+                raise
+        if error is None:
+            self._committed.update({p: at[0] for p, at in due.items()})
+            self._recorder.complete(index, OpType.OK, records=records)
+            return
+        young = time.monotonic() - started < ONLY_ATTEMPT_S
+        what = classify(error, context=Context.DELIVERY, only_attempt=young)
+        type_ = what.type if all(p.error is not None for p in done) else OpType.INFO  # some of it was stored
+        self._recorder.complete(index, type_, records=records, error=what.name, error_text=error.str())
+        if error.fatal():
+            self._fatal = self._fatal or error
+        if type_ is OpType.INFO:
+            self._process = next_process(self._process)
+
+    def _fetch_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """What the group has committed, as an operation; empty when the answer did not come."""
+        asked = [OpRecord(Action.FETCH.value, t, p) for t, p in partitions]
+        index = self._invoke(F.FETCH_OFFSET, asked)
+        try:
+            found = self._consumer.committed([TopicPartition(t, p) for t, p in partitions], timeout=_LOOK_S)
+            error = next((p.error for p in found if p.error is not None), None)
+        except CLIENT_ERRORS as raised:
+            found, error = [], kafka_error(raised)
+            if error is None:
+                raise
+        if error is not None:
+            what = classify(error, context=Context.QUERY)
+            self._recorder.complete(index, OpType.FAIL, error=what.name, error_text=error.str())
+            return {}
+        offsets = {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+        records = [OpRecord(Action.FETCH.value, t, p, offsets.get((t, p))) for t, p in partitions]
+        self._recorder.complete(index, OpType.OK, records=records)
+        return offsets
+
+    def _await_synced(self) -> None:
+        """Until the mirror has written where the group stands, as an operator would before the consumers move."""
+        until = time.monotonic() + SYNCED_S
+        while time.monotonic() < until and not self._stop.is_set():
+            try:
+                topics = {t: self._consumer.list_topics(t, timeout=_LOOK_S).topics[t] for t in self._place.topics}
+            except KafkaException as error:
+                log.debug("%s: looking for topics: %s", self._client, error)
+                topics = {}
+            partitions = [(t, p) for t, found in topics.items() for p in sorted(found.partitions)]
+            if partitions and len(self._fetch_offsets(partitions)) == len(partitions):
+                return
+            self._stop.wait(_PAUSE_S)
+
+    # --- callbacks and small things ----------------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._role.protocol == "consumer":
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+        consumer.pause(partitions)
+        self._changed.append((partitions, True))
+
+    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._changed.append((partitions, False))
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = error
+        log.debug("%s: %s", self._client, error)
+
+    def _crash(self, error: KafkaError) -> None:
+        """Say that this client is replaced; the loop makes the next one."""
+        what = classify(error, context=Context.POLL)
+        log.info("%s: replaced after %s (%s)", self._client, what.name, error.str())
+        self._recorder.complete(self._invoke(F.CRASH), OpType.OK, error=what.name, error_text=error.str())
+        self._stop.wait(_PAUSE_S)
+
+    def _invoke(self, what: F, records: Sequence[OpRecord] = ()) -> int:
+        return self._recorder.invoke(
+            self._process,
+            what.value,
+            cluster=self._place.stay.cluster,
+            client=self._client,
+            group=self._group,
+            reset=self._role.reset,
+            records=records,
+        )
+
+
+def _offset(partition: Partition, at: tuple[int, int | None]) -> TopicPartition:
+    offset, epoch = at
+    if epoch is None:
+        return TopicPartition(*partition, offset)
+    return TopicPartition(*partition, offset, leader_epoch=epoch)

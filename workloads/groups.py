@@ -1,0 +1,154 @@
+"""The workload `groups`: append's producers, and consumer groups that join, commit, and go on on the other cluster.
+
+To append's clients it adds:
+
+- groups that subscribe and commit (workloads.group_roles says which): read_committed and read_uncommitted ones, with
+  `auto.offset.reset` latest and earliest, of one and of two members, of the classic and of the new protocol, and a
+  share group. After a failover the same group ids go on at the destination. One group moves there early and works there
+  while the mirror goes on; one never leaves its first cluster.
+- producers that hold transactions open for seconds, two partitions in turn, so that at every moment a last stable
+  offset lies seconds behind its log's end, and a read_uncommitted group commits beyond it.
+
+Every subscription, change of assignment, commit and fetch of offsets is an operation. A member commits what it has
+processed twice a second and when it leaves, never while its partitions are taken away; what the next member then reads
+again is a rewind of less than a commit interval.
+
+What it cannot show: static members, manual assignments that commit, offsets committed in transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from workloads.append import Append
+from workloads.base import Endpoint, FinalRead, Floor, TopicSpec, WorkloadContext, WorkloadOptions
+from workloads.consumers import roles
+from workloads.control import StopSignal
+from workloads.group_members import Member, Place
+from workloads.group_roles import ROLES, GroupRole, stays_of
+from workloads.kafka_config import member_config, producer_config, share_config
+from workloads.load import Client, ThreadedLoad
+from workloads.plan import SendPlan
+from workloads.rate import TokenBucket
+from workloads.share_members import ShareMember
+from workloads.transactions import TxnClient
+from workloads.values import Names, run_tag
+
+EARLY_S: Final = 2.5
+HOLD_S: Final = 6.0
+_HOLDERS: Final = 2  # with half a hold between them, one transaction is always at least that old
+_FIRST: Final = "groups.first"  # key in the context's extra: the cluster of the first load
+
+
+class Groups:
+    """The workload. Stateless: everything of a run is in its context and its load."""
+
+    name = "groups"
+    description = "append's producers, transactions held open, and consumer groups that commit and change clusters"
+
+    def __init__(self) -> None:
+        self._append = Append()
+
+    def topics(self, options: WorkloadOptions) -> Sequence[TopicSpec]:
+        """Those of append."""
+        return self._append.topics(options)
+
+    def floor(self, options: WorkloadOptions, *, time_limit_s: float) -> Floor:
+        """That of append."""
+        return self._append.floor(options, time_limit_s=time_limit_s)
+
+    def start(self, context: WorkloadContext) -> ThreadedLoad:
+        """Start append's clients, the groups' members and the holders; returns at once."""
+        stop = StopSignal()
+        return ThreadedLoad(self.clients(context, stop), stop)
+
+    def clients(self, context: WorkloadContext, stop: StopSignal) -> dict[str, Client]:
+        """The clients of `start`, by their roles."""
+        clients = self._append.clients(context, stop)
+        home = next((e.cluster for e in context.endpoints.values() if e.writable), None)
+        if home is not None:
+            context.extra.setdefault(_FIRST, home)
+            for number, name in enumerate(roles(home, "holder", _HOLDERS)):
+                clients[name] = self._holder(context, context.endpoints[home], name, number, stop)
+        for role in ROLES:
+            clients |= self._members(context, role, home, stop)
+        return clients
+
+    def final_reads(self, context: WorkloadContext, *, timeout_s: float) -> Sequence[FinalRead]:
+        """As append's, at both isolation levels: the holders write transactions whatever the producers do."""
+        options = replace(context.options, producer="transactional", acks="all")
+        return self._append.final_reads(replace(context, options=options), timeout_s=timeout_s)
+
+    def _members(
+        self, context: WorkloadContext, role: GroupRole, home: str | None, stop: StopSignal
+    ) -> dict[str, Client]:
+        others = [cluster for cluster in context.endpoints if cluster != home]
+        stays = stays_of(role, home=home, others=others, first=str(context.extra.get(_FIRST)), early_s=EARLY_S)
+        if not stays:
+            return {}
+        group = f"{context.run_id}-{role.name}"
+        places = [Place(stay=stay, topics=self._names(context, stay.cluster)) for stay in stays]
+        shared: dict[str, Any] = {
+            "group": group,
+            "role": role,
+            "names": Names.of(context.extra),
+            "recorder": context.recorder,
+            "stop": stop,
+        }
+        clients: dict[str, Client] = {}
+        for name in roles(stays[0].cluster, role.name, role.members):
+            if role.protocol == "share":
+                config = partial(share_config, context.endpoints[stays[0].cluster].bootstrap, group=group)
+                clients[name] = ShareMember(name=name, place=places[0], config=config, **shared)
+            else:
+                configs = {s.cluster: self._member_config(context, s.cluster, group, role) for s in stays}
+                clients[name] = Member(name=name, places=places, configs=configs, **shared)
+        return clients
+
+    @staticmethod
+    def _member_config(context: WorkloadContext, cluster: str, group: str, role: GroupRole) -> Any:
+        return partial(
+            member_config,
+            context.endpoints[cluster].bootstrap,
+            group=group,
+            protocol=role.protocol,
+            isolation=role.isolation,
+            reset=role.reset,
+        )
+
+    def _names(self, context: WorkloadContext, cluster: str) -> list[str]:
+        names = context.endpoints[cluster].topic_names
+        return [names.get(spec.name, spec.name) for spec in self.topics(context.options)]
+
+    def _holder(
+        self, context: WorkloadContext, endpoint: Endpoint, role: str, number: int, stop: StopSignal
+    ) -> TxnClient:
+        options = replace(context.options, producer="transactional", acks="all")
+        targets = [(t, p) for t in self._names(context, endpoint.cluster) for p in range(options.partitions)]
+        plan = SendPlan(
+            seed=context.seed,
+            role=role,
+            tag=run_tag(context.run_id),
+            targets=[targets[number % len(targets)]],
+            max_records=options.max_records,
+            value_bytes=options.value_bytes,
+            abort_ratio=options.abort_ratio,
+        )
+        config = partial(
+            producer_config, endpoint.bootstrap, options=options, transactional_id=f"{context.run_id}-{role}"
+        )
+        return TxnClient(
+            cluster=endpoint.cluster,
+            role=role,
+            config=config,
+            plan=plan,
+            names=Names.of(context.extra),
+            recorder=context.recorder,
+            bucket=TokenBucket(0, clock=context.clock),
+            stop=stop,
+            hold_s=HOLD_S,
+            wait_s=number * HOLD_S / _HOLDERS,
+        )
