@@ -105,12 +105,13 @@ def _of_groups(t: Tables) -> DataFrame:
     rows = t.table("group_offsets").where("topic is not null and partition is not null")
     rows = rows.where("event in ('look', 'sync') and coalesce(kind, 'consumer') = 'consumer'")
     look, time = F.col("event") == "look", F.col("time_ns")
+    began = F.coalesce("began_ns", "time_ns")
     none = F.lit(None)
     return rows.select(
         *KEY[:4],
         F.when(look, "fetch").otherwise("commit").alias("action"),
         "offset",
-        time.alias("begin"),
+        began.alias("begin"),
         F.when(look, time).alias("end"),
         look.alias("ok"),
         F.lit(False).alias("failed"),

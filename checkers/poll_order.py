@@ -6,6 +6,7 @@ that others read or the log holds, and that this consumer should have been given
 
 Judged from one assignment to the next: assign, subscribe and crash events of the process start anew. Consecutive polls
 of a group's member are judged only where the history records assignments; without them a rebalance explains anything.
+Members of share groups are not judged: what one of them releases comes again, in any order.
 
 Cannot see: a consumer that leaves out records which nobody else saw (`lost_write`), and what a read_committed reader
 skips of undecided transactions.
@@ -93,6 +94,9 @@ def _told(t: Tables, odd: DataFrame) -> DataFrame:
     """Steps with what is known of both polls; those between which the consumer may have moved are left out."""
     reads = history.reads(t, only=odd.select("op_index", "position")) if t.screened else t.reads
     steps = reads.join(odd, ["op_index", "position"])
+    if t.has("group_offsets"):
+        shares = t.table("group_offsets").where("kind = 'share'").select("group").distinct()
+        steps = steps.join(F.broadcast(shares), "group", "left_anti")
     polls = t.ops.where("f in ('poll', 'txn') and type != 'invoke'").select(
         F.col("index").alias("before_index"), F.col("client").alias("before_client"), F.col("type").alias("before_type")
     )

@@ -227,6 +227,7 @@ TABLES: dict[str, Table] = {
                 _c("source_offset", _I64, "offset on the source it was translated from"),
                 _c("leader_epoch", _I32, "committed leader epoch"),
                 _c("metadata", _STR, "commit metadata"),
+                _c("began_ns", _I64, "when a look began to ask; time_ns is when the answer was there. Null: not known"),
             ),
         ),
         Table(
