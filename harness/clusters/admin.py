@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kio.schema.errors import ErrorCode
 
@@ -219,17 +219,6 @@ class KafkaCluster:
             interval_s=0.25,
             swallow=(ClusterError,),
         )
-
-    def elect_unclean(self, topic: str, partition: int) -> str | None:
-        """Ask for an unclean leader election; returns the error text, None when it was done."""
-        where = TopicPartition(topic, partition)
-        try:
-            # Without keyword arguments: confluent-kafka 2.16 fails on any of them.
-            result = self.admin().elect_leaders(ElectionType.UNCLEAN, [where]).result(timeout=ADMIN_S)
-        except (KafkaException, TimeoutError) as error:
-            return _words(error)
-        errors = [error for error in result.values() if error is not None]
-        return _words(errors[0]) if errors else None
 
     def _metadata(self, node_id: int, topics: tuple[str, ...] | None) -> Any:
         return probe.metadata(self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=LOOK_S)

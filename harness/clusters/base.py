@@ -200,10 +200,6 @@ class Cluster(Protocol):
         """Wait until every partition has all its replicas in sync."""
         ...
 
-    def elect_unclean(self, topic: str, partition: int) -> str | None:
-        """Ask for an unclean leader election; returns the error text, None when it was done."""
-        ...
-
 
 class Link(Protocol):
     """The way from the mirror to one cluster: one toxiproxy proxy per broker."""

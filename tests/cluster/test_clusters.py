@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from harness.clusters.base import NodeRole, NodeState
 from harness.clusters.pair import RunningTopology
 from harness.errors import ClusterError
 from harness.wait import wait_until
+from nemeses.direct import elect_unclean
 
 Produce = Callable[..., None]
 Read = Callable[..., list[bytes]]
@@ -65,8 +67,8 @@ def test_topics_partitions_and_their_errors(pair: RunningTopology, topic: str) -
         cluster.create_topic(f"{topic}-x", partitions=1, replication=4)
     with pytest.raises(ClusterError, match="cluster B has no topic nowhere"):
         cluster.partitions("nowhere")
-    assert cluster.elect_unclean(topic, 0) == "ELECTION_NOT_NEEDED: Leader election not needed for topic partition."
-    assert "UNKNOWN_TOPIC_OR_PART" in (cluster.elect_unclean("nowhere", 0) or "")
+    assert (elect_unclean(cluster, found[0]) or "").startswith("election_not_needed: ")
+    assert (elect_unclean(cluster, replace(found[0], topic="nowhere")) or "").startswith("unknown_topic_or_partition")
 
 
 def test_pause_is_seen_and_ends(pair: RunningTopology) -> None:

@@ -14,12 +14,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from harness.clusters.base import Cluster as RunningCluster
 from harness.clusters.pair import RunningTopology
+from harness.errors import ClusterError
 from harness.mirrors.reference.destination import elect_preferred, producers, reassign_replicas
 from harness.mirrors.reference.following import epoch_lists
 from harness.mirrors.reference.states import PartitionState as S
+from harness.wait import wait_until
 from harness.wire.batches import headers
 from harness.wire.cluster import Cluster
+from nemeses.direct import elect_unclean
 from tests.cluster.reference_run import (
     Mirror,
     again,
@@ -31,6 +35,7 @@ from tests.cluster.reference_run import (
 )
 
 READ_ONLY = 44  # POLICY_VIOLATION
+OPEN_MS = 600_000  # how long a transaction may stay open, also on a busy machine
 
 
 def write(
@@ -57,7 +62,7 @@ class Transactions:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._topic = topic
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": f"x-{topic}", "transaction.timeout.ms": 60000}
+            {"bootstrap.servers": bootstrap, "transactional.id": f"x-{topic}", "transaction.timeout.ms": OPEN_MS}
         )
         self._producer.init_transactions(20)
         for end in (self._producer.commit_transaction, self._producer.abort_transaction):
@@ -373,9 +378,6 @@ def test_an_unclean_election_on_the_source_is_followed(pair: RunningTopology, to
     leader = info.leader
     (other,) = set(info.replicas) - {leader}
 
-    def isr() -> tuple[int, ...]:
-        return a.partitions(topic)[0].isr
-
     async def body() -> None:
         async with running(pair) as mirror:
             await mirror.begin(topic)
@@ -385,10 +387,10 @@ def test_an_unclean_election_on_the_source_is_followed(pair: RunningTopology, to
             a.brokers[other].kill()
             await in_thread(write, a.bootstrap, topic, 40, tag="lost")
             await mirror.until_at(140)
-            assert isr() == (leader,)
+            assert (await asyncio.to_thread(a.partitions, topic))[0].isr == (leader,)
             a.brokers[leader].kill()
             a.brokers[other].start()
-            await until(lambda: _elected(a, topic, other), 60, lambda: str(a.partitions(topic)))
+            await asyncio.to_thread(_elect, a, topic, other)
             await in_thread(write, a.bootstrap, topic, 20, tag="new")
             await mirror.until_at(120, timeout_s=60)
             a.brokers[leader].start()
@@ -399,13 +401,20 @@ def test_an_unclean_election_on_the_source_is_followed(pair: RunningTopology, to
     asyncio.run(body())
 
 
-def _elected(cluster: object, topic: str, broker: int) -> bool:
-    """Asks for an unclean election until the broker leads."""
-    try:
-        cluster.elect_unclean(topic, 0)  # type: ignore[attr-defined]
-        return bool(cluster.partitions(topic)[0].leader == broker)  # type: ignore[attr-defined]
-    except Exception:
-        return False  # the cluster has no controller for a moment
+def _elect(cluster: RunningCluster, topic: str, broker: int) -> None:
+    """Ask for an unclean election until the broker leads; in a thread, or the mirror in this process stands still."""
+
+    def led() -> bool:
+        elect_unclean(cluster, cluster.partitions(topic)[0])
+        return cluster.partitions(topic)[0].leader == broker
+
+    wait_until(
+        led,
+        timeout_s=90,
+        what=f"broker {broker} of cluster {cluster.name} to lead {topic}-0",
+        instead=lambda: str(cluster.partitions(topic)),
+        swallow=(ClusterError,),
+    )
 
 
 def test_another_process_takes_over_from_one_that_died(pair: RunningTopology, topic: str) -> None:
