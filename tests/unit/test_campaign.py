@@ -8,6 +8,7 @@ import pytest
 
 from harness.campaign import builtin_campaigns, load_campaign, parse_campaign
 from harness.errors import UsageError
+from harness.provision import make_plan
 
 pytestmark = pytest.mark.unit
 
@@ -85,7 +86,9 @@ def test_mistakes_are_named_with_the_mend(text: str, words: list[str]) -> None:
 def test_builtin_campaigns_are_valid_and_found_by_name() -> None:
     assert "default" in builtin_campaigns()
     for name in builtin_campaigns():
-        assert load_campaign(name).tests
+        plans = [make_plan(spec) for spec in load_campaign(name).tests]
+        assert plans
+        assert all(plan.schedule for plan in plans)
     assert len(load_campaign("default").tests) >= 3
 
 
