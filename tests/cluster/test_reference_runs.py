@@ -38,10 +38,15 @@ def judged(images: ImageSet, out: Path, spark: SparkSession, **keys: object) -> 
     return check_run(result.folder, contract=None, spark=spark)
 
 
+@pytest.mark.parametrize(
+    ("seed", "producer", "nemesis"),
+    [(1, "idempotent", "link-partition,mirror-kill"), (2, "transactional", "broker-kill:A/leader,mirror-pause")],
+    ids=["seed-1", "seed-2"],
+)
 def test_strict_is_valid_over_failover_and_failback_under_faults(
-    images: ImageSet, tmp_path: Path, spark: SparkSession
+    images: ImageSet, tmp_path: Path, spark: SparkSession, seed: int, producer: str, nemesis: str
 ) -> None:
-    keys = {"scenario": "failover-failback", "nemesis": "link-partition,mirror-kill", "seed": 1, "time-limit": 22}
+    keys = {"scenario": "failover-failback", "producer": producer, "nemesis": nemesis, "seed": seed, "time-limit": 22}
     results = judged(images, tmp_path, spark, **keys)
     assert results.verdict == "valid", [a.sentences() for a in results.forbidden] or results.why
     (folder,) = tmp_path.iterdir()
