@@ -31,7 +31,11 @@ app = typer.Typer(
 OutOption = Annotated[Path, typer.Option("--out", help="folder for runs")]
 KeepOption = Annotated[bool, typer.Option("--keep", help="leave the clusters running afterwards")]
 ImageOption = Annotated[
-    str | None, typer.Option("--kafka-image", help="image of the brokers and of MirrorMaker 2, e.g. apache/kafka:4.3.1")
+    str | None,
+    typer.Option(
+        "--kafka-image",
+        help="brokers and MirrorMaker 2: an image, e.g. apache/kafka:4.3.1, or a version that is built here: 4.4.0",
+    ),
 ]
 MasterOption = Annotated[str, typer.Option("--master", help="Spark master URL")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON only")]
@@ -84,6 +88,10 @@ def run(
     ] = None,
     mirror_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the mirror, repeatable")] = None,
     kafka_image: ImageOption = None,
+    authorizer: Annotated[bool, typer.Option(help="clusters with an authorizer: access rules can be made")] = False,
+    cleanup_policy: Annotated[
+        str, typer.Option(help="of the workload's topics: delete, or compact with a busy cleaner")
+    ] = "delete",
     name: Annotated[str, typer.Option(help="name of the run")] = "run",
     out: OutOption = Path("runs"),
     keep: KeepOption = False,

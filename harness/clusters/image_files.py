@@ -103,6 +103,22 @@ def recipe(name: str) -> Recipe:
     return Recipe(name, compose_dir() / name, _MIRROR_CODE if name == "reference" else ())
 
 
+def brokers_recipe(version: str) -> Recipe | None:
+    """The recipe of brokers of another version than our own image's, made from that; None when there is none.
+
+    `compose/kafka-VERSION/`.
+    """
+    if not re.fullmatch(r"\d+(\.\d+)+", version):
+        return None
+    found = Recipe(f"kafka-{version}", compose_dir() / f"kafka-{version}")
+    return found if found.folder.is_dir() else None
+
+
+def brokers_versions() -> list[str]:
+    """The versions that `brokers_recipe` knows."""
+    return sorted(folder.name.removeprefix("kafka-") for folder in compose_dir().glob("kafka-*") if folder.is_dir())
+
+
 def entry_archive() -> bytes:
     """A tar to put into `/` of a container of any Kafka image: run-kafka.sh and its log configuration.
 

@@ -1,13 +1,15 @@
 """Which images a run uses, and how they come to be there.
 
 Images of ours are named by the hash of what they are built from: an image that exists is the right one, and a changed
-recipe makes a new name. A user's own Kafka image is pulled when it is absent and checked for the official layout.
+recipe makes a new name. A user's own Kafka image is pulled when it is absent and checked for the official layout;
+a bare version that there is a recipe of (`compose/kafka-VERSION`) is built instead.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import docker
@@ -17,7 +19,16 @@ import requests
 from harness.clusters import image_build
 from harness.clusters.docker_clients import explain
 from harness.clusters.image_build import BUILD_LIMIT_S, LABEL, PUBLIC_BASE, Progress
-from harness.clusters.image_files import ENTRY_DIR, ENTRY_POINT, cache_dir, entry_archive, recipe
+from harness.clusters.image_files import (
+    ENTRY_DIR,
+    ENTRY_POINT,
+    Recipe,
+    brokers_recipe,
+    brokers_versions,
+    cache_dir,
+    entry_archive,
+    recipe,
+)
 from harness.errors import ImageError
 from harness.locks import file_lock
 
@@ -43,12 +54,13 @@ _PRUNE_S = 600
 
 @dataclass(frozen=True)
 class Plan:
-    """The names that this version's own images have."""
+    """The names that this version's own images have. brokers: by version, built only when they are asked for."""
 
     base: str
     kafka: str
     toxiproxy: str
     reference: str
+    brokers: Mapping[str, str]
 
     @property
     def finished(self) -> Mapping[str, str]:
@@ -79,7 +91,14 @@ class ImageSet:
 def plan_images() -> Plan:
     """The names of this version's images, from the files that they are built from."""
     base = recipe("base").tag()
-    return Plan(base=base, **{name: recipe(name).tag(base=base) for name in ("kafka", "toxiproxy", "reference")})
+    kafka = recipe("kafka").tag(base=base)
+    return Plan(
+        base=base,
+        kafka=kafka,
+        toxiproxy=recipe("toxiproxy").tag(base=base),
+        reference=recipe("reference").tag(base=base),
+        brokers={version: _brokers(version).tag(base=kafka) for version in brokers_versions()},
+    )
 
 
 def missing_images(client: docker.DockerClient, plan: Plan | None = None) -> list[str]:
@@ -93,23 +112,19 @@ def ensure_images(
 ) -> ImageSet:
     """Build, make or pull whatever is missing, and return the images of a run.
 
-    `on_progress` gets the image and one line per step, e.g. ("kafka", "step 8/18 RUN mvn ..."). Two calls at once on
-    one machine do not build twice: the second waits for the first.
+    kafka_image: an image's name, or a version of brokers that there is a recipe of. `on_progress` gets the image and
+    one line per step, e.g. ("kafka", "step 8/18 RUN mvn ..."). Two calls at once on one machine do not build twice:
+    the second waits for the first.
 
     Raises: ImageError (an image does not exist, cannot be pulled or built, or lacks the layout).
     """
     tell = on_progress or _silent
     plan = plan_images()
     if missing_images(client, plan):
-        with file_lock(
-            cache_dir() / "images.lock",
-            what="another process that builds the images",
-            timeout_s=BUILD_LIMIT_S,
-            waiting=lambda: tell("images", "another process builds them: waiting for it"),
-        ):
+        with _building(tell):
             _build_missing(client, plan, tell)
     own_version = _own_kafka_version()
-    if kafka_image is None:
+    if kafka_image in (None, own_version):
         return ImageSet(
             kafka=plan.kafka,
             mirror=plan.kafka,
@@ -119,7 +134,11 @@ def ensure_images(
             kafka_version=own_version,
             own_kafka=True,
         )
-    _ensure_user_image(client, kafka_image, tell)
+    assert kafka_image is not None
+    if kafka_image in plan.brokers:
+        kafka_image = _ensure_brokers(client, kafka_image, plan, tell)
+    else:
+        _ensure_user_image(client, kafka_image, tell)
     kafka_version, mirror_version = layout_version(client, kafka_image)
     mirror = kafka_image if mirror_version == kafka_version else plan.kafka
     return ImageSet(
@@ -166,7 +185,7 @@ def versions_of(image: str, names: list[str], wanted: str = "another image") -> 
 
 def outdated(tags: Iterable[str], plan: Plan) -> list[str]:
     """The tags of ours that are not of this version."""
-    current = (plan.base, *plan.finished.values())
+    current = (plan.base, *plan.finished.values(), *plan.brokers.values())
     return [tag for tag in tags if tag.startswith("shatterproof/") and tag not in current]
 
 
@@ -210,6 +229,32 @@ def _get_base(client: docker.DockerClient, tag: str, tell: Progress) -> None:
         image_build.make_base(client, base, tag, on_progress=tell)
         return
     image_build.build(client, base, tag, base=PUBLIC_BASE, on_progress=tell)
+
+
+def _building(tell: Progress) -> AbstractContextManager[None]:
+    """Nobody else on this machine builds meanwhile."""
+    return file_lock(
+        cache_dir() / "images.lock",
+        what="another process that builds the images",
+        timeout_s=BUILD_LIMIT_S,
+        waiting=lambda: tell("images", "another process builds them: waiting for it"),
+    )
+
+
+def _brokers(version: str) -> Recipe:
+    found = brokers_recipe(version)
+    assert found is not None
+    return found
+
+
+def _ensure_brokers(client: docker.DockerClient, version: str, plan: Plan, tell: Progress) -> str:
+    """The name of the image with brokers of another version, built when it is absent."""
+    name = plan.brokers[version]
+    if not _exists(client, name):
+        with _building(tell):
+            if not _exists(client, name):
+                image_build.build(client, _brokers(version), name, base=plan.kafka, on_progress=tell)
+    return name
 
 
 def _ensure_user_image(client: docker.DockerClient, name: str, tell: Progress) -> None:

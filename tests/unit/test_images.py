@@ -16,6 +16,8 @@ from harness.clusters import image_build
 from harness.clusters.image_build import BuildLog, split_name
 from harness.clusters.image_files import (
     Recipe,
+    brokers_recipe,
+    brokers_versions,
     compose_dir,
     entry_archive,
     host_certificates,
@@ -90,9 +92,20 @@ class TestNames:
             assert tag != recipe(name).tag(base="shatterproof/base:000000000000")
         assert len({plan.base, *plan.finished.values()}) == 4
 
+    def test_brokers_of_another_version_are_made_from_our_kafka_image(self) -> None:
+        plan = plan_images()
+        assert plan.brokers["4.4.0"].startswith("shatterproof/kafka-4.4.0:")
+        assert set(plan.brokers) == set(brokers_versions())
+        made = brokers_recipe("4.4.0")
+        assert made is not None
+        assert plan.brokers["4.4.0"] != made.tag(base="shatterproof/kafka:000000000000")
+        assert brokers_recipe("../kafka") is None
+        assert brokers_recipe("9.9.9") is None
+
     def test_only_other_versions_of_ours_are_outdated(self) -> None:
         plan = plan_images()
-        tags = [plan.base, *plan.finished.values(), "shatterproof/kafka:000000000000", "apache/kafka:4.3.1"]
+        tags = [plan.base, *plan.finished.values(), *plan.brokers.values()]
+        tags += ["shatterproof/kafka:000000000000", "apache/kafka:4.3.1"]
         assert outdated(tags, plan) == ["shatterproof/kafka:000000000000"]
 
     @pytest.mark.parametrize(
