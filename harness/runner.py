@@ -1,5 +1,6 @@
 """One test, phase by phase: provision, warm up, load under faults, heal, scenario, final reads, evidence, tear down.
 
+The load's clients go on into the scenario, whose steps end them or move them.
 Whatever happens, every fault is healed, what was recorded stays, evidence is captured as far as the clusters still
 answer, and everything that was started is stopped. Judging comes afterwards, from the stored run alone.
 """
@@ -156,7 +157,7 @@ class _Run:
         with stage.phase(Phase.LOAD, "load", seconds=seconds):
             stage.sampler = Sampler(stage.topology, stage.recorder)
             stage.sampler.start()
-            load = stage.start_load(writable=(self.plan.source,), reading=self.plan.scenario.reached)
+            stage.start_load(writable=(self.plan.source,), reading=self.plan.scenario.reached)
             stage.conductor = Conductor(
                 topology=stage.topology,
                 recorder=stage.recorder,
@@ -164,13 +165,12 @@ class _Run:
                 schedule=self.plan.schedule,
             )
             stage.conductor.start()
-            stage.work(load, seconds)
+            stage.work(seconds)
             stage.conductor.wait(seconds)  # the schedule ends before the load; what is late gets as long again
 
     def heal(self) -> None:
         stage = self.stage
         assert stage.conductor is not None
-        assert stage.under_way is not None
         with stage.phase(Phase.HEAL, "heal"):
             healing = stage.conductor.heal_all()
             for problem in healing.errors:
@@ -178,13 +178,13 @@ class _Run:
             if not healing.health.ok:
                 stage.note(f"after healing: {healing.health.seen}")
             bites, faults = stage.conductor.bites(), len(self.plan.schedule)
-            stage.work(stage.under_way, SETTLED_QUIET_S)
-            stage.stop_load()
+            stage.work(SETTLED_QUIET_S)
             stage.display.say(f"{bites} of {faults} faults bit; {healing.health.seen}")
 
     def final_reads(self) -> None:
         stage, limit = self.stage, self.plan.spec.final_limit
         with stage.phase(Phase.FINAL, "final reads"):
+            stage.stop_load()
             if stage.sampler is not None:
                 stage.sampler.stop()
             context = stage.new_context(writable=(), reading=self.plan.scenario.clusters)

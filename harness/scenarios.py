@@ -1,7 +1,8 @@
 """The order of phases between the load and the final reads: one function per scenario, and the registry.
 
 A *route* is (source, destination), two cluster letters: one mirror. Routes that are there from the start carry the load
-under faults; a scenario starts the others itself.
+under faults; a scenario starts the others itself. The load's clients are still at work when the steps begin: a region
+fails while it is used, so a failover stops the mirror under them, with transactions open and writes above the cut.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from harness.mirrors.base import Cut
 Route = tuple[str, str]
 
 WRITE_S = 5.0
+OVERLAP_S = 1.0
+"""How long clients go on writing to a cluster whose mirror was stopped, before they move."""
 
 
 class Steps(Protocol):
     """What a scenario may do with a running test; each step is bounded and recorded."""
 
     def settle(self) -> None:
-        """Wait until every mirror that runs has carried everything, or the limit is over; what is missing is noted."""
+        """End the clients; wait until every mirror that runs has carried everything, or the limit is over.
+
+        What is missing then is noted.
+        """
         ...
 
     def stop_mirror(self, source: str, destination: str) -> Cut:
-        """Stop a mirror: its destination becomes writable. The cut is recorded per partition."""
+        """Stop a mirror: its destination becomes writable. The cut is recorded per partition. Clients go on."""
         ...
 
     def start_mirror(self, source: str, destination: str) -> None:
@@ -33,7 +39,11 @@ class Steps(Protocol):
         ...
 
     def write(self, cluster: str, *, seconds: float) -> None:
-        """Run the workload's clients against one cluster, without faults; mirrors go on."""
+        """End the clients, wherever they are, and run new ones against one cluster, without faults; mirrors go on."""
+        ...
+
+    def work(self, *, seconds: float) -> None:
+        """Let the clients go on where they are."""
         ...
 
 
@@ -69,14 +79,19 @@ def steady(steps: Steps) -> None:
 
 
 def failover(steps: Steps) -> None:
-    """The mirror is stopped under way, the clients move to B and write there; what was not carried is lag (RPO)."""
+    """The mirror is stopped under working clients, which then move to B; what was not carried is lag (RPO)."""
+    _fail_over(steps)
+
+
+def _fail_over(steps: Steps) -> None:
     steps.stop_mirror("A", "B")
+    steps.work(seconds=OVERLAP_S)
     steps.write("B", seconds=WRITE_S)
 
 
 def failback(steps: Steps) -> None:
     """A failover; then B is mirrored back over A's old log while clients write to B: A must become B's equal."""
-    failover(steps)
+    _fail_over(steps)
     steps.start_mirror("B", "A")
     steps.write("B", seconds=WRITE_S)
     steps.settle()
@@ -98,9 +113,8 @@ def round_trip(steps: Steps) -> None:
 
 
 def chain(steps: Steps) -> None:
-    """A is mirrored to B and B to C; then B is made writable while its mirror to C goes on: C must be B's equal."""
-    steps.stop_mirror("A", "B")
-    steps.write("B", seconds=WRITE_S)
+    """A is mirrored to B and B to C; then clients move to B while its mirror to C goes on: C must be B's equal."""
+    _fail_over(steps)
     steps.settle()
 
 

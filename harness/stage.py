@@ -77,11 +77,10 @@ class Stage:
         """The workload's topics by their names on this cluster."""
         return list(self.topic_names(cluster).values())
 
-    def start_load(self, *, writable: Sequence[str], reading: Sequence[str]) -> Load:
+    def start_load(self, *, writable: Sequence[str], reading: Sequence[str]) -> None:
         """Start the workload's clients."""
         self.context = self.new_context(writable=writable, reading=reading)
         self.under_way = self.plan.workload.start(self.context)
-        return self.under_way
 
     def stop_load(self) -> None:
         """End the clients, if any are at work."""
@@ -89,8 +88,10 @@ class Stage:
         if load is not None:
             load.stop(timeout_s=STOP_LOAD_S)
 
-    def work(self, load: Load, seconds: float) -> None:
-        """Let the clients work for this long, showing what they do; their own errors end the run."""
+    def work(self, seconds: float) -> None:
+        """Let the clients that were started work so long, showing what they do; their own errors end the run."""
+        load = self.under_way
+        assert load is not None
         end = self.recorder.clock.now_ns() + int(seconds * 1e9)
         while self.recorder.clock.now_ns() < end:
             error = load.error()

@@ -38,6 +38,7 @@ class RunSteps:
         """See Steps."""
         stage, limit = self._stage, self._stage.plan.spec.settle_limit
         with stage.phase(Phase.SETTLE, "settle"):
+            stage.stop_load()
             late: list[str] = []
             for route in list(stage.carrying):  # in the order of a chain: what is behind it is due after what is before
                 mirror = stage.mirrors[route]
@@ -91,9 +92,15 @@ class RunSteps:
         """See Steps."""
         stage = self._stage
         with stage.phase(Phase.SCENARIO, f"write to {cluster}", seconds=seconds):
-            load = stage.start_load(writable=(cluster,), reading=self._downstream(cluster))
-            stage.work(load, seconds)
             stage.stop_load()
+            stage.start_load(writable=(cluster,), reading=self._downstream(cluster))
+            stage.work(seconds)
+            stage.stop_load()
+
+    def work(self, *, seconds: float) -> None:
+        """See Steps."""
+        with self._stage.phase(Phase.SCENARIO, "clients go on", seconds=seconds):
+            self._stage.work(seconds)
 
     def launch(self, route: Route) -> None:
         """Start the mirror of a route, made now if there is none, and have it looked at."""

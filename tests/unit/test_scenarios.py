@@ -10,7 +10,7 @@ from harness.clusters.topology import MIRROR_BROKER, proxy_port
 from harness.errors import UsageError
 from harness.mirrors.reference.driver_config import design, parse_options
 from harness.provision import make_plan, topology_spec
-from harness.scenarios import REGISTRY, WRITE_S, Steps
+from harness.scenarios import OVERLAP_S, REGISTRY, WRITE_S, Steps
 from harness.testspec import parse_spec
 
 pytestmark = pytest.mark.unit
@@ -35,6 +35,10 @@ class Told:
         assert seconds == WRITE_S
         self.did.append(f"write {cluster}")
 
+    def work(self, *, seconds: float) -> None:
+        assert seconds == OVERLAP_S
+        self.did.append("work")
+
 
 def told(name: str) -> list[str]:
     steps = Told()
@@ -44,8 +48,8 @@ def told(name: str) -> list[str]:
 
 
 def test_a_round_trip_ends_where_it_began() -> None:
-    assert told("failover") == ["stop AB", "write B"]
-    back = ["stop AB", "write B", "start BA", "write B", "settle", "stop BA", "write A"]
+    assert told("failover") == ["stop AB", "work", "write B"]
+    back = ["stop AB", "work", "write B", "start BA", "write B", "settle", "stop BA", "write A"]
     assert told("failover-failback") == back
     assert told("round-trip") == [*back, "start AB", "write A", "settle"]
 
