@@ -1,4 +1,5 @@
-"""Raising the destination's leader epoch to the source's, for preserved epochs: one policy per `epoch_bump` value.
+"""Raising the destination's leader epoch: to the source's, for preserved epochs (one policy per `epoch_bump` value), or
+by any number, so that what follows a cut can be told from what stood there before.
 
 Followers drop batches whose epoch is above the leader epoch that they know. A leader epoch rises by one with every
 election, and only a change of leader is one: a real broker is elected, then this process again, as often as needed.
@@ -65,6 +66,15 @@ class Bumping:
                 return
             await self.once([led])
         raise TimeoutError(f"{led.topic}-{led.partition}: the leader epoch stays below {epoch}")
+
+    async def begin_epoch(self, led: LedPartition) -> None:
+        """A higher leader epoch, whatever it is. Raises WireError or TimeoutError when there is none."""
+        before = led.leader_epoch
+        if not led.in_sync_followers:
+            raise WireError(f"{led.topic}-{led.partition}: no follower is in sync, so that no epoch can begin")
+        await self.once([led])
+        if not led.leading or led.leader_epoch <= before:
+            raise TimeoutError(f"{led.topic}-{led.partition}: no leader epoch above {before} began in time")
 
     async def once(self, partitions: Sequence[LedPartition]) -> None:
         """A real broker leads for a moment, then this process again: two epochs more."""

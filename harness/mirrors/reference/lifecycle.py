@@ -205,8 +205,8 @@ class Lifecycle:
 
     @staticmethod
     def _settled(record: PartitionRecord, mirrored: Mirrored) -> bool:
-        if record.state is S.MIRRORING:
-            return mirrored.led.leading and mirrored.led.feed is Feed.SOURCE
+        if record.state is S.MIRRORING:  # a trouble that is being looked into holds the feed, and may give up the lead
+            return mirrored.trouble is not None or (mirrored.led.leading and mirrored.led.feed is Feed.SOURCE)
         if record.state is S.PAUSED:
             return mirrored.led.leading
         return False

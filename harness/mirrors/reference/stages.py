@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -65,12 +65,12 @@ class Stages:
         await self._guard(sorted({m.led.topic for m in group}), True)
         led = await self._lead(group)
         self._reached("prepare.led")
-        for mirrored in led:
-            cut = life.record_of(mirrored).cut
-            if cut is not None and mirrored.led.log_end > cut:
-                mirrored.led.truncate(cut, now=self._hub.clock())
-                self._hub.rewind(mirrored.led)
-                self._hub.tell_cuts(mirrored.led)
+        cuts = {m: cut for m in led if (cut := life.record_of(m).cut) is not None and m.led.log_end > cut}
+        await self._report_discarded(cuts)
+        for mirrored, cut in cuts.items():
+            mirrored.led.truncate(cut, now=self._hub.clock())
+            self._hub.rewind(mirrored.led)
+            self._hub.tell_cuts(mirrored.led)
         self._reached("prepare.cut")
         level = await self._until_level(led, _LEVEL_S)
         self._reached("prepare.leveled")
@@ -126,6 +126,7 @@ class Stages:
         handed_over = await self._handed_over(group)
         await self._finish_stop(handed_over)
         group = [m for m in group if m not in handed_over]
+        await self._out_of_trouble(group)
         led = [m for m in await self._lead(group) if m.led.high_watermark is not None]
         self._hold(led)
         self._reached("stop.hold")
@@ -183,11 +184,25 @@ class Stages:
         found = await self.leading.take(list(by_led), in_sync=lambda: self._reached("prepare.in_sync"))
         return [by_led[led] for led in found]
 
+    async def _report_discarded(self, cuts: Mapping[Mirrored, int]) -> None:
+        """Say what a cut takes away, before it is made: a crash in between must not keep it secret."""
+        records = []
+        for mirrored, cut in cuts.items():
+            said = f"offsets {cut} to {mirrored.led.log_end - 1} of this log are discarded, to mirror over them"
+            records.append(replace(self._life.record_of(mirrored), error=said))
+        await self._life.save(records)
+
     def _feed(self, group: Sequence[Mirrored]) -> None:
         for mirrored in group:
             mirrored.led.limit = None
             mirrored.led.feed = Feed.SOURCE
         self._hub.wake()
+
+    async def _out_of_trouble(self, group: Sequence[Mirrored]) -> None:
+        """A cut that is under way is brought to its end first. Bounded."""
+        troubles = [m.trouble for m in group if m.trouble is not None]
+        if troubles:
+            await asyncio.wait(troubles, timeout=_LEVEL_S)
 
     def _hold(self, group: Sequence[Mirrored]) -> None:
         """Followers may still get what another one of them has."""

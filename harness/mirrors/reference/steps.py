@@ -30,6 +30,7 @@ STEPS: Final = (
     "stop.unguarded",
     "stop.stored",
     "reconcile.found",
+    "reconcile.raised",
     "reconcile.cut",
     "reconcile.leveled",
     "reconcile.stored",

@@ -2,7 +2,8 @@
 
 A log start that passed the destination's end (`retention_jump`): followers begin anew at it, or nothing more comes.
 A log that lost records in an unclean election (`unclean`): followers are cut to where both logs agree by epoch, or the
-mirror carries on as if nothing had happened.
+mirror carries on as if nothing had happened. The cut begins a leader epoch of its own: a follower that is dead
+meanwhile is cut by that epoch when it comes back, whoever leads then (not where the source's epochs are preserved).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from harness.mirrors.reference.bumping import Bumping
 from harness.mirrors.reference.design import RetentionJump, Unclean
 from harness.mirrors.reference.epochs import UNKNOWN
 from harness.mirrors.reference.lifecycle import Lifecycle
@@ -28,8 +30,9 @@ _STALL_S: Final = 1.0
 class Troubles:
     """See the module."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    def __init__(self, lifecycle: Lifecycle, bumping: Bumping) -> None:
         self._life = lifecycle
+        self._bumping = bumping
         self._hub = lifecycle.hub
         jumps: Mapping[RetentionJump, Callable[[Mirrored, int], Awaitable[None]]] = {
             RetentionJump.FOLLOW: self._follow_log_start,
@@ -92,6 +95,10 @@ class Troubles:
         cut = 0 if known == UNKNOWN else led.shifts.destination(agreed)
         _LOG.warning("%s: the source's log is another one from %d on (epoch %d); cutting", mirrored.name, cut, epoch)
         led.feed = Feed.HELD
+        self._hub.rewind(led)
+        if led.own_epochs:
+            await self._bumping.begin_epoch(led)
+        life.crash.reached("reconcile.raised")
         led.truncate(cut, now=self._hub.clock())
         mirrored.source_epochs.truncate(agreed)
         self._hub.rewind(led)
