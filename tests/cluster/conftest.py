@@ -47,7 +47,8 @@ def clients() -> Iterator[DockerClients]:
 
 @pytest.fixture(scope="session")
 def images(engine_client: docker.DockerClient) -> ImageSet:
-    return ensure_images(engine_client)
+    """Of our own brokers, or of those that SHATTER_TEST_KAFKA names: an image, or a version such as 4.4.0."""
+    return ensure_images(engine_client, kafka_image=os.environ.get("SHATTER_TEST_KAFKA") or None)
 
 
 @pytest.fixture
