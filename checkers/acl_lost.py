@@ -3,7 +3,7 @@
 Proves, by form:
 - `local`: a binding was on a cluster (created there, or seen) and a later look does not show it, though no
   administrator deleted it in between, and the cluster that is mirrored to it did not lose it either. A binding outside
-  the mirror's filter that it touches is one of these.
+  the mirror's filter that it touches is one of these; one that the mirror made on its own account is not.
 - `stale`: a binding that a mirror brought (seen on both clusters, never created on the destination by an
   administrator) was removed on the source, and the last look at the destination still shows it, later than the bound.
 - `appeared`: after every mirrored topic was stopped, a look shows a binding that the look before did not, and nobody
@@ -65,7 +65,8 @@ def find(t: Tables) -> DataFrame | None:
         F.least("missed_ns", F.when(F.col("cut_ns") >= F.col("last_ns"), F.col("cut_ns"))).alias("source_end"),
         F.lit(True).alias("on_source"),
     )
-    return union([_local(there, looks, deleted), _stale(t, acls, ends, at_source), _appeared(t, acls, looks, there)])
+    local = _local(there, looks, deleted, _mirrors_own(acls))
+    return union([local, _stale(t, acls, ends, at_source), _appeared(t, acls, looks, there)])
 
 
 def _row(rows: DataFrame, form: str, words: str, *columns: str) -> DataFrame:
@@ -99,8 +100,21 @@ def _absences(there: DataFrame, looks: DataFrame, deleted: DataFrame) -> DataFra
     return ends.drop("time_ns")
 
 
-def _local(there: DataFrame, looks: DataFrame, deleted: DataFrame) -> DataFrame:
-    missed = _missed(there, looks)
+def _mirrors_own(acls: DataFrame) -> DataFrame:
+    """Bindings that a mirror made on its own account, e.g. to keep clients from a mirrored topic: KEY. No
+    administrator made them, and no source ever had them."""
+    rows = acls.where("binding is not null")
+    hands = rows.groupBy(*KEY).agg(
+        F.max((F.col("event") == "create") & by_mirror()).alias("its"),
+        F.max((F.col("event") == "create") & ~by_mirror()).alias("made"),
+    )
+    sources = rows.select(F.col("cluster").alias("source"), "binding").distinct()
+    own = hands.where("its and not made").withColumn("source", source_of("cluster"))
+    return own.join(sources, ["source", "binding"], "left_anti").select(*KEY)
+
+
+def _local(there: DataFrame, looks: DataFrame, deleted: DataFrame, own: DataFrame) -> DataFrame:
+    missed = _missed(there, looks).join(own, list(KEY), "left_anti")
     by_admin = deleted.where(~by_mirror()).select(*KEY, F.col("time_ns").alias("deleted_ns"))
     undone = (missed.cluster == by_admin.cluster) & (missed.binding == by_admin.binding)
     undone = undone & by_admin.deleted_ns.between(missed.time_ns, missed.look_ns)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from checkers.acl_lost import by_mirror
 from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
-from checkers.mirror_spans import stopped_since
+from checkers.mirror_spans import stop_acknowledged
 from checkers.tables import Tables
 
 KIND = Kind(
@@ -34,7 +34,7 @@ _RETENTION = "^(retention\\.|local\\.retention\\.|delete\\.retention\\.|cleanup\
 
 def find(t: Tables) -> DataFrame | None:
     """One row per change that was nobody's, or the mirror's."""
-    stopped = F.broadcast(stopped_since(t))
+    stopped = F.broadcast(stop_acknowledged(t))
     rows = (
         t.table("configs").where("name is not null").join(stopped, ["cluster", "topic"]).where("time_ns >= stopped_ns")
     )

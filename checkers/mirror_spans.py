@@ -75,3 +75,13 @@ def stopped_since(t: Tables) -> DataFrame:
         F.min(F.coalesce(F.col("state") == "STOPPED", F.lit(False))).alias("all"),
     )
     return rows.where("all and stopped_ns is not null").drop("all")
+
+
+def stop_acknowledged(t: Tables) -> DataFrame:
+    """`stopped_since`, with stopped_ns not before the end of the operation that stopped the mirror: a look may find a
+    partition stopped while the operation still puts its topic's configuration back."""
+    stops = F.broadcast(stop_begins(t).withColumnRenamed("cluster", "stop_on"))
+    found = stopped_since(t)
+    during = (F.col("stop_on") == F.col("cluster")) & F.col("stopped_ns").between(F.col("begin"), F.col("end"))
+    ended = F.max(F.greatest("stopped_ns", "end")).alias("stopped_ns")
+    return found.join(stops, during, "left").groupBy("cluster", "topic").agg(ended)

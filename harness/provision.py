@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import __version__, contracts
+from harness.cluster_config import AUTHORIZER, BROKERS, TOPICS
 from harness.clusters.images import ImageSet
 from harness.clusters.topology import ClusterSpec, TopologySpec
 from harness.errors import StorageError, UsageError
@@ -23,7 +24,7 @@ from nemeses import REGISTRY as NEMESES
 from nemeses.base import FaultSpec, Shape
 from nemeses.schedule import draw, from_json, to_json
 from workloads import REGISTRY as WORKLOADS
-from workloads.base import TopicSpec, Workload, WorkloadOptions
+from workloads.base import AsksOfMirror, TopicSpec, Workload, WorkloadOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,7 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
     check_name("scenario", spec.scenario, SCENARIOS)
     check_name("workload", spec.workload, WORKLOADS)
     mirror, workload, scenario = MIRRORS[spec.mirror], WORKLOADS[spec.workload], SCENARIOS[spec.scenario]
+    spec = spec.model_copy(update={"mirror_options": {**_asked_of(mirror, workload), **spec.mirror_options}})
     if scenario.fails_back and not mirror.fails_back:
         able = ", ".join(name for name, other in MIRRORS.items() if other.fails_back)
         others = ", ".join(name for name, other in SCENARIOS.items() if not other.fails_back)
@@ -112,6 +114,12 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
     )
 
 
+def _asked_of(mirror: MirrorSpec, workload: Workload) -> Mapping[str, str]:
+    """Options of the mirror that the workload needs, as far as this mirror has them."""
+    asked = workload.mirror_options if isinstance(workload, AsksOfMirror) else {}
+    return {name: value for name, value in asked.items() if name in mirror.options}
+
+
 def _design(spec: TestSpec, mirror: MirrorSpec) -> tuple[str, Mapping[str, str]]:
     """(the contract that the mirror with the chosen design is judged by, switch → value)."""
     if mirror.design is not None:
@@ -148,7 +156,8 @@ def _workload_options(spec: TestSpec) -> WorkloadOptions:
         isolation=spec.isolation,
         acks=spec.acks,
         value_bytes=spec.value_bytes,
-        topic_config={"min.insync.replicas": str(spec.min_isr)},
+        topic_config={"min.insync.replicas": str(spec.min_isr), **TOPICS[spec.cleanup_policy]},
+        authorizer=spec.authorizer,
     )
 
 
@@ -161,7 +170,11 @@ def topology_spec(plan: Plan, images: ImageSet, run_id: str, *, keep: bool) -> T
         images=images,
         clusters=tuple(
             ClusterSpec(
-                name=name, brokers=spec.brokers, separate_controllers=spec.controllers, mirror_hosts=hosts[name]
+                name=name,
+                brokers=spec.brokers,
+                separate_controllers=spec.controllers,
+                mirror_hosts=hosts[name],
+                config={**(AUTHORIZER if spec.authorizer else {}), **BROKERS[spec.cleanup_policy]},
             )
             for name in plan.scenario.clusters
         ),
@@ -219,6 +232,8 @@ def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
                 "acks": spec.acks,
                 "min_insync_replicas": spec.min_isr,
                 "replication": spec.replication,
+                "cleanup_policy": spec.cleanup_policy,
+                "authorizer": spec.authorizer,
             },
             nemeses=list(spec.nemesis),
             contract=plan.contract,

@@ -19,6 +19,8 @@ class TestSpec(BaseModel):
 
     time_limit: seconds of load; settle_limit and final_limit: bounds, in seconds, of the wait for the mirror
     to catch up and of the final reads. brokers: per cluster. rate: operations per second, 0 = flat out.
+    authorizer: clusters with one, for which everybody here is a super user. cleanup_policy: of the workload's topics;
+    with compact the cleaner runs all the time.
     """
 
     __test__ = False  # not a test case of pytest
@@ -52,6 +54,8 @@ class TestSpec(BaseModel):
     design: tuple[str, ...] = ()
     mirror_options: Mapping[str, str] = Field(default_factory=dict)
     kafka_image: str | None = None
+    authorizer: bool = False
+    cleanup_policy: Literal["delete", "compact"] = "delete"
 
     @property
     def replication(self) -> int:

@@ -104,8 +104,15 @@ class Append:
 
         Raises UsageError for options that make no sense.
         """
-        check_options(context.options)
         stop = StopSignal()
+        return ThreadedLoad(self.clients(context, stop), stop)
+
+    def clients(self, context: WorkloadContext, stop: StopSignal) -> dict[str, Client]:
+        """The clients of `start`, by their roles; for workloads that add others to them.
+
+        Raises UsageError for options that make no sense.
+        """
+        check_options(context.options)
         bucket = TokenBucket(context.options.rate, clock=context.clock)
         clients: dict[str, Client] = {}
         for endpoint in context.endpoints.values():
@@ -113,7 +120,7 @@ class Append:
                 clients[role] = self._producer(context, endpoint, role, bucket, stop)
             for member, role in enumerate(roles(endpoint.cluster, "consumer", context.options.consumers)):
                 clients[role] = self._consumer(context, endpoint, role, member, stop)
-        return ThreadedLoad(clients, stop)
+        return clients
 
     def final_reads(self, context: WorkloadContext, *, timeout_s: float) -> Sequence[FinalRead]:
         """See workloads.final_reads. One row per cluster, partition and isolation level."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from harness.clock import Clock
 from harness.history.recording import Recorder
@@ -48,6 +48,7 @@ class WorkloadOptions:
     acks: Literal["all", "1"] = "all"
     value_bytes: int = 0  # pad values to this size
     topic_config: Mapping[str, str] = field(default_factory=dict)
+    authorizer: bool = False  # whether the clusters have one, so that access rules can be made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,13 @@ class FinalRead:
     error: str | None = None
     isolation: str = "read_uncommitted"
     start: int = -1
+
+
+@runtime_checkable
+class AsksOfMirror(Protocol):
+    """A workload that needs options of the mirror: set where the mirror has them and the user chose nothing."""
+
+    mirror_options: Mapping[str, str]
 
 
 class Workload(Protocol):

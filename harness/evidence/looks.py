@@ -11,13 +11,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final, Protocol
 
 from harness.clusters.base import Cluster, Topology
 from harness.errors import ShatterError, StorageError
-from harness.evidence.admin_looks import Notes, look_configs, look_group_offsets
+from harness.evidence.admin_looks import Notes, look_acls, look_configs
+from harness.evidence.group_looks import look_groups
 from harness.history.recording import Recorder
 from harness.mirrors.base import Mirror, topic_on
+from harness.wire.administration import Administrator
 from harness.wire.client import WireError
 from harness.wire.view import (
     DEBUGGING_REPLICA,
@@ -33,7 +36,7 @@ from harness.wire.view import (
 LOAD_LOOK: Final = 0  # number of every look that the sampler takes
 FINAL_LOOK: Final = 1  # number of the look that goes with the captured logs
 
-__all__ = ["FINAL_LOOK", "LOAD_LOOK", "Sampler", "look_all", "look_configs", "look_group_offsets", "look_log_ends"]
+__all__ = ["FINAL_LOOK", "LOAD_LOOK", "Sampler", "look_all", "look_groups", "look_log_ends"]
 
 
 def topics_of_interest(topology: Topology) -> list[str]:
@@ -163,20 +166,22 @@ def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
 
 
 def look_all(topology: Topology, recorder: Recorder, *, look: int = FINAL_LOOK) -> Notes:
-    """One look at everything: log ends, group offsets and topic configurations of every cluster, and the mirrors."""
+    """One look at everything: log ends, group offsets, topic configurations and ACLs of every cluster, the mirrors."""
     topics = topics_of_interest(topology)
     notes: Notes = []
     for cluster in topology.clusters.values():
         notes += look_log_ends(cluster, topics, recorder, look=look)
-        notes += look_group_offsets(cluster, recorder)
-        notes += look_configs(cluster, topics, recorder, look=look)
+        notes += look_groups(cluster, recorder)
+        with closing(Administrator(cluster.bootstrap)) as admin:
+            notes += look_configs(cluster.name, admin, topics, recorder, look=look)
+            notes += look_acls(cluster.name, admin, recorder, look=look)
     for mirror in topology.mirrors:
         notes += look_mirror(mirror, recorder)
     return notes
 
 
 class Sampler:
-    """Looks at log ends and mirror states every `interval_s` seconds, one thread per cluster and one per mirror.
+    """Looks at log ends, groups and mirror states every `interval_s` seconds: two threads per cluster, one per mirror.
 
     A look that takes longer than the interval delays the next one of its own thread only. Use it as a context
     manager, or `start` and `stop` it. `notes` says what could not be seen, each thing once with how often.
@@ -203,6 +208,7 @@ class Sampler:
         topics = topics_of_interest(self._topology)
         for cluster in self._topology.clusters.values():
             self._spawn(f"look-{cluster.name}", _LogEndSampler(cluster, topics, self._recorder))
+            self._spawn(f"look-groups-{cluster.name}", _GroupSampler(cluster, self._recorder))
         for mirror in self._topology.mirrors:
             self.add(mirror)
 
@@ -262,6 +268,18 @@ class _LogEndSampler:
 
     def look(self) -> Notes:
         return look_log_ends(self._cluster, self._topics, self._recorder, look=LOAD_LOOK, view=self._view)
+
+    def close(self) -> None:
+        self._view.close()
+
+
+class _GroupSampler:
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster, self._recorder = cluster, recorder
+        self._view = ClusterView(cluster.bootstrap)
+
+    def look(self) -> Notes:
+        return look_groups(self._cluster, self._recorder, view=self._view)
 
     def close(self) -> None:
         self._view.close()

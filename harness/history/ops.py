@@ -46,6 +46,7 @@ class F(StrEnum):
     RETENTION = "retention"  # records below an offset were expired or deleted
     ACL_CREATE = "acl_create"
     ACL_DELETE = "acl_delete"
+    ALTER_CONFIG = "alter_config"
 
 
 class Action(StrEnum):
@@ -57,8 +58,8 @@ class Action(StrEnum):
     FETCH = "fetch"  # an offset fetched for a group
     ASSIGN = "assign"  # where a consumer begins to read (of `assign` operations); offset null: at the log start
     POSITION = "position"  # where a consumer stands after a poll that says so (imported histories)
-    REBALANCE = "rebalance"  # a partition whose assignment changed during the operation (imported histories)
-    TARGET = "target"  # what an administrative operation acted on: topic, partition, value (imported histories)
+    REBALANCE = "rebalance"  # a partition whose assignment changed during the operation
+    TARGET = "target"  # what an administrative operation acted on: topic, partition, offset, value (an ACL binding)
 
 
 class Phase(StrEnum):

@@ -23,6 +23,7 @@ from harness.history.recording import Recorder
 from harness.mirrors import mm2_config as config
 from harness.mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
 from harness.mirrors.driven import DrivenMirror
+from harness.mirrors.mm2_checkpoints import CheckpointReader
 from harness.mirrors.mm2_process import end_process, logged_errors
 from harness.mirrors.mm2_state import internal_topic
 from harness.mirrors.mm2_watch import Mm2Watch
@@ -44,6 +45,7 @@ class Mm2Mirror(DrivenMirror):
         self._topics: list[str] = []  # being mirrored, in the order they came
         self._stopped: dict[str, Cut] = {}  # topics that were stopped, with their cuts
         self._watch = self._new_watch()
+        self._checkpoints: CheckpointReader | None = None  # made when it is first needed
 
     def capabilities(self) -> Mapping[Capability, Support]:
         """What MM2 as configured can do."""
@@ -56,7 +58,7 @@ class Mm2Mirror(DrivenMirror):
             Capability.FAILOVER: Support(True, "by ending the process; MM2 keeps nobody from writing before"),
             Capability.FAILBACK: Support(False, "the way back is another mirror; nothing is truncated on the source"),
             Capability.GROUP_OFFSETS: _when(options.group_offsets, "group_offsets=false"),
-            Capability.ACL_SYNC: Support(False, "off: the clusters run without an authorizer"),
+            Capability.ACL_SYNC: Support(False, "off: sync.topic.acls.enabled is false"),
             Capability.CONFIG_SYNC: _when(options.config_sync, "config_sync=false"),
             Capability.ABORTED_DATA: Support(
                 not options.read_committed,
@@ -161,12 +163,22 @@ class Mm2Mirror(DrivenMirror):
         ]
 
     def record_changes(self, recorder: Recorder) -> None:
-        """See harness.mirrors.base.Mirror. MM2 tells of nothing that it changed."""
+        """See harness.mirrors.base.Mirror: the checkpoints that MM2 wrote. It tells of nothing else."""
+        if not self.options.group_offsets:
+            return
+        with self._lock:
+            if self._checkpoints is None:
+                bootstrap, destination = self._destination.bootstrap, self.destination
+                self._checkpoints = CheckpointReader(bootstrap, source=self.source, destination=destination)
+            self._checkpoints.record(recorder)
 
     def close(self) -> None:
         """Drop the driver's own clients."""
         with self._lock:
             self._watch.close()
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+                self._checkpoints = None
 
     def _new_watch(self) -> Mm2Watch:
         return Mm2Watch(

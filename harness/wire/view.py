@@ -139,6 +139,29 @@ class ClusterView:
                 continue
         return ends
 
+    def ask_all(self, request: Any) -> tuple[list[Any], list[str]]:
+        """One request to every broker of the cluster: (the answers that came, why others did not).
+
+        Raises: WireError when no broker tells which brokers there are.
+        """
+        answers, failures = [], []
+        for address in self.metadata(()).brokers.values():
+            try:
+                answers.append(self._client(address).call(request))
+            except WireError as error:
+                failures.append(str(error))
+        return answers, failures
+
+    def ask_any(self, request: Any) -> Any:
+        """One request to one broker after the other until one answers. Raises: WireError naming each failure."""
+        failures = []
+        for address in dict.fromkeys([*self._seeds, *self._brokers.values()]):
+            try:
+                return self._client(address).call(request)
+            except WireError as error:
+                failures.append(str(error))
+        raise WireError("no broker answered: " + "; ".join(failures))
+
     def close(self) -> None:
         """Drop all connections."""
         for client in self._clients.values():

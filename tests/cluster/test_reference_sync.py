@@ -17,25 +17,22 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient as KafkaAdmin
 from confluent_kafka.admin import NewPartitions
 
+from harness.cluster_config import AUTHORIZER
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
-from harness.mirrors.reference.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.mirrors.reference.admin_client import AdminClient, EventKind, MirrorConfig, RefusedError
-from harness.mirrors.reference.config_wire import alter_topic, topic_configs
 from harness.mirrors.reference.design import StateKey
 from harness.mirrors.reference.group_wire import Committed, GroupKind, groups_of, offsets_of, write_offsets
 from harness.mirrors.reference.guard import MIN_ISR, deny_write
 from harness.mirrors.reference.state_store import StateStore
+from harness.wire.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.wire.cluster import Cluster
+from harness.wire.topic_configs import alter_topic, topic_configs
 from tests.cluster.reference_run import PLAIN, Mirror, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
-}
 FAST: dict[str, Any] = {"group_sync_s": 0.3, "config_sync_s": 0.3, "acl_sync_s": 0.3, "discovery_s": 0.5}
 NAME = "AB"
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from harness.mirrors.reference.acls import Binding
 from harness.mirrors.reference.design import (
     STRICT,
     AclSync,
@@ -25,6 +24,7 @@ from harness.mirrors.reference.sync_acls import AclChanges, acl_changes, any_car
 from harness.mirrors.reference.sync_configs import config_changes, synced_topics
 from harness.mirrors.reference.sync_groups import GroupChange, Room, clamped, group_changes, is_due, wanted_groups
 from harness.mirrors.reference.topics import topic_changes
+from harness.wire.acls import Binding
 from harness.wire.cluster import PartitionMeta, TopicMeta
 
 pytestmark = pytest.mark.unit

@@ -35,7 +35,7 @@ class Event:
     group: group, group_kind (consumer, share), state, members, topic, partition, old, offset, source_offset,
            leader_epoch
     config: topic, name, old, value (null: the entry was removed)
-    acl: change (create, delete), binding (one line, see `acls`)
+    acl: change (create, delete), binding (one line, see harness.wire.acls)
     topic: topic, change (created, partitions, gone, recreated)
     """
 

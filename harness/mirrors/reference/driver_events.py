@@ -28,7 +28,7 @@ class EventRecorder:
             seq = 0
             boot, events = client.events(seq)
         for event in events:
-            if event.mirror == self._mirror:
+            if event.mirror == self._mirror or _guards_by_rule(event):
                 self._row(event, recorder)
         self._read[number] = (boot, events[-1].seq if events else seq)
 
@@ -40,6 +40,12 @@ class EventRecorder:
         age_ms = time.time() * 1000 - event.time_ms  # both by this machine's wall clock
         at = max(0, recorder.clock.now_ns() - int(max(0.0, age_ms) * _MS))
         recorder.row(table, cluster=self._destination, time_ns=at, **columns)
+
+
+def _guards_by_rule(event: Event) -> bool:
+    """The process's own rules against writes: they belong to a topic, not to one mirror. (Its other guard, a topic's
+    min.insync.replicas, is no change of what was configured, and is gone before the topic counts as stopped.)"""
+    return event.kind is EventKind.ACL and bool(event.fields.get("guard"))
 
 
 def _group(fields: dict[str, Any], _actor: str) -> tuple[str, dict[str, Any]]:

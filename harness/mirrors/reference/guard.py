@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from harness.mirrors.reference.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.mirrors.reference.audit import AuditLog, EventKind
-from harness.mirrors.reference.config_wire import alter_topic, topic_configs
 from harness.mirrors.reference.state_store import FIRST_MIRROR_ID
+from harness.wire.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.wire.cluster import Cluster
+from harness.wire.topic_configs import alter_topic, topic_configs
 
 if TYPE_CHECKING:
     from harness.mirrors.reference.process import MirrorProcess

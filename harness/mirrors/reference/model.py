@@ -16,8 +16,8 @@ class MirrorConfig:
     """One mirror: where from, and what. Patterns are regular expressions for whole names.
 
     source: bootstrap servers. peer: address of the admin API of the mirror in the other direction, for a failback.
-    acls: which bindings are synced, a pattern for their one-line form (see `acls`). all_topics: it was started for all
-    topics, so that topics which appear later are taken up too.
+    acls: which bindings are synced, a pattern for their one-line form (harness.wire.acls). all_topics: it was started
+    for all topics, so that topics which appear later are taken up too.
     """
 
     name: str

@@ -13,13 +13,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from harness.mirrors.reference.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.mirrors.reference.audit import AuditLog, EventKind
 from harness.mirrors.reference.design import AclSync
 from harness.mirrors.reference.guard import Guard, is_guard
 from harness.mirrors.reference.model import MirrorConfig, PartitionKey, PartitionRecord
 from harness.mirrors.reference.sharing import owner
 from harness.mirrors.reference.topics import CARRIED
+from harness.wire.acls import Binding, bindings_of, create_bindings, delete_bindings
 
 if TYPE_CHECKING:
     from harness.mirrors.reference.process import MirrorProcess

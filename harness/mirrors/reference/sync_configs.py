@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from harness.mirrors.reference.audit import AuditLog, EventKind
-from harness.mirrors.reference.config_wire import alter_topic, topic_configs
 from harness.mirrors.reference.design import Toggle
 from harness.mirrors.reference.guard import MIN_ISR, Guard
 from harness.mirrors.reference.model import MirrorConfig, PartitionRecord
 from harness.mirrors.reference.states import PartitionState
 from harness.mirrors.reference.topics import CARRIED
 from harness.wire.frames import WireError
+from harness.wire.topic_configs import alter_topic, topic_configs
 
 if TYPE_CHECKING:
     from harness.mirrors.reference.process import MirrorProcess

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from kio.schema.describe_configs.v4 import request as describe
 from kio.schema.errors import ErrorCode
@@ -18,17 +18,18 @@ _SET_BY_TOPIC: Final = 1
 _SET, _DELETE = i8(0), i8(1)
 
 
-async def topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Topic → its own entries. Topics that do not exist are left out. Raises WireError."""
-    request = describe.DescribeConfigsRequest(
+def own_entries(topics: Iterable[str]) -> Any:
+    """The request for the entries of topics."""
+    return describe.DescribeConfigsRequest(
         resources=tuple(
             describe.DescribeConfigsResource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)
             for topic in sorted(set(topics))
         )
     )
-    if not request.resources:
-        return {}
-    answer = await cluster.call_any(request)
+
+
+def entries_in(answer: Any) -> dict[str, dict[str, str]]:
+    """Topic → its own entries, out of the answer. Topics that do not exist are left out."""
     return {
         str(one.resource_name): {
             str(entry.name): str(entry.value)
@@ -40,9 +41,9 @@ async def topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, di
     }
 
 
-async def alter_topic(cluster: Cluster, topic: str, entries: Mapping[str, str | None]) -> None:
-    """Set entries of one topic; None removes one. Raises WireError when they are refused."""
-    request = alter.IncrementalAlterConfigsRequest(
+def alteration(topic: str, entries: Mapping[str, str | None]) -> Any:
+    """The request that sets entries of one topic; None removes one."""
+    return alter.IncrementalAlterConfigsRequest(
         resources=(
             alter.AlterConfigsResource(
                 resource_type=_TOPIC,
@@ -55,7 +56,22 @@ async def alter_topic(cluster: Cluster, topic: str, entries: Mapping[str, str | 
         ),
         validate_only=False,
     )
-    found = (await cluster.call_any(request)).responses[0]
+
+
+def check_altered(topic: str, answer: Any) -> None:
+    """Raises WireError when a change was refused."""
+    found = answer.responses[0]
     if found.error_code is not ErrorCode.none:
         why = f"{found.error_code.name} {found.error_message or ''}".strip()
         raise WireError(f"configuration of topic {topic} cannot be changed: {why}")
+
+
+async def topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Topic → its own entries. Topics that do not exist are left out. Raises WireError."""
+    request = own_entries(topics)
+    return entries_in(await cluster.call_any(request)) if request.resources else {}
+
+
+async def alter_topic(cluster: Cluster, topic: str, entries: Mapping[str, str | None]) -> None:
+    """Set entries of one topic; None removes one. Raises WireError when they are refused."""
+    check_altered(topic, await cluster.call_any(alteration(topic, entries)))

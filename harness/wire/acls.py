@@ -97,9 +97,9 @@ class Binding:
         ]
 
 
-async def bindings_of(cluster: Cluster) -> frozenset[Binding] | None:
-    """All rules of a cluster; None when it has no authorizer. Raises WireError."""
-    request = describe.DescribeAclsRequest(
+def all_bindings() -> Any:
+    """The request for all rules of a cluster."""
+    return describe.DescribeAclsRequest(
         resource_type_filter=_ANY,
         resource_name_filter=None,
         pattern_type_filter=_ANY,
@@ -108,7 +108,10 @@ async def bindings_of(cluster: Cluster) -> frozenset[Binding] | None:
         operation=_ANY,
         permission_type=_ANY,
     )
-    answer = await cluster.call_any(request)
+
+
+def bindings_in(answer: Any) -> frozenset[Binding] | None:
+    """The rules in its answer; None when the cluster has no authorizer. Raises WireError."""
     if answer.error_code is ErrorCode.security_disabled:
         return None
     if answer.error_code is not ErrorCode.none:
@@ -128,12 +131,9 @@ async def bindings_of(cluster: Cluster) -> frozenset[Binding] | None:
     )
 
 
-async def create_bindings(cluster: Cluster, bindings: Collection[Binding]) -> None:
-    """Create rules. Raises WireError naming the first that is refused."""
-    if not bindings:
-        return
-    ordered = sorted(bindings)
-    request = create.CreateAclsRequest(
+def creation(bindings: Iterable[Binding]) -> Any:
+    """The request that creates rules, in their order."""
+    return create.CreateAclsRequest(
         creations=tuple(
             create.AclCreation(
                 resource_type=_code(RESOURCES, b.resource),
@@ -144,18 +144,14 @@ async def create_bindings(cluster: Cluster, bindings: Collection[Binding]) -> No
                 operation=_code(OPERATIONS, b.operation),
                 permission_type=_code(PERMISSIONS, b.permission),
             )
-            for b in ordered
+            for b in sorted(bindings)
         )
     )
-    _check(ordered, (await cluster.call_any(request)).results, "created")
 
 
-async def delete_bindings(cluster: Cluster, bindings: Collection[Binding]) -> None:
-    """Delete rules. Raises WireError naming the first that is refused."""
-    if not bindings:
-        return
-    ordered = sorted(bindings)
-    request = delete.DeleteAclsRequest(
+def deletion(bindings: Iterable[Binding]) -> Any:
+    """The request that deletes rules, in their order."""
+    return delete.DeleteAclsRequest(
         filters=tuple(
             delete.DeleteAclsFilter(
                 resource_type_filter=_code(RESOURCES, b.resource),
@@ -166,14 +162,31 @@ async def delete_bindings(cluster: Cluster, bindings: Collection[Binding]) -> No
                 operation=_code(OPERATIONS, b.operation),
                 permission_type=_code(PERMISSIONS, b.permission),
             )
-            for b in ordered
+            for b in sorted(bindings)
         )
     )
-    _check(ordered, (await cluster.call_any(request)).filter_results, "deleted")
 
 
-def _check(bindings: list[Binding], results: Iterable[Any], what: str) -> None:
-    for binding, result in zip(bindings, results, strict=True):
+async def bindings_of(cluster: Cluster) -> frozenset[Binding] | None:
+    """All rules of a cluster; None when it has no authorizer. Raises WireError."""
+    return bindings_in(await cluster.call_any(all_bindings()))
+
+
+async def create_bindings(cluster: Cluster, bindings: Collection[Binding]) -> None:
+    """Create rules. Raises WireError naming the first that is refused."""
+    if bindings:
+        check_done(bindings, (await cluster.call_any(creation(bindings))).results, "created")
+
+
+async def delete_bindings(cluster: Cluster, bindings: Collection[Binding]) -> None:
+    """Delete rules. Raises WireError naming the first that is refused."""
+    if bindings:
+        check_done(bindings, (await cluster.call_any(deletion(bindings))).filter_results, "deleted")
+
+
+def check_done(bindings: Iterable[Binding], results: Iterable[Any], what: str) -> None:
+    """Raises WireError naming the first rule that was refused. results: of `creation` or `deletion`."""
+    for binding, result in zip(sorted(bindings), results, strict=True):
         if result.error_code is not ErrorCode.none:
             why = f"{result.error_code.name} {result.error_message or ''}".strip()
             raise WireError(f"ACL {binding.line()!r} cannot be {what}: {why}")
