@@ -5,13 +5,14 @@ READY   := $(VENV)/.ready
 export TESTCONTAINERS_RYUK_DISABLED := true
 export DOCKER_BUILDKIT := 0
 
-.PHONY: help setup engine campaign test check unit spark cluster fmt lock docs bench bench-check classes clean
+.PHONY: help setup engine campaign test check unit spark cluster fmt lock docs bench bench-check bench-mirror classes clean
 
 help:
 	@echo "make campaign   install what is missing, run the default campaign on real clusters, print the verdict"
 	@echo "make test       install what is missing, run every test, those on real containers included"
 	@echo "make check      lint, types, unit tests (no engine, no Spark)"
-	@echo "make bench      measure provisioning, recording and checking; make bench-check: the checks alone"
+	@echo "make bench      measure provisioning, recording and checking; make bench-check: the checks alone,"
+	@echo "                make bench-mirror: the mirrors side by side (half an hour)"
 	@echo "                (BENCH=\"--large --logs\": also ten million lines, and ten million records of logs)"
 	@echo "make docs       write the generated pages of docs/ again"
 
@@ -73,6 +74,10 @@ lock:
 bench: engine
 	$(BIN)/shatter images
 	$(BIN)/python -m bench
+
+bench-mirror: engine
+	$(BIN)/shatter images
+	$(BIN)/python -m bench mirror $(BENCH)
 
 bench-check: classes
 	$(BIN)/python -m bench check $(BENCH)

@@ -1,4 +1,4 @@
-"""`python -m bench` measures everything; `python -m bench NAME` one of provision, recording, recorder, check."""
+"""`python -m bench` measures everything; `python -m bench NAME` one part of it: see PARTS."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "recorder": ("bench.bench_recorder",),
     "recording": ("bench.recording",),
     "check": ("bench.check",),
+    "mirror": ("bench.mirror",),
 }
 
 
