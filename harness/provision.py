@@ -17,12 +17,15 @@ from harness.errors import StorageError, UsageError
 from harness.history.runfile import ClusterInfo, RunMeta, TestParameters
 from harness.mirrors import REGISTRY as MIRRORS
 from harness.mirrors import MirrorSettings, MirrorSpec
+from harness.mirrors.reference.steps import RECONCILE, START, STOP
+from harness.rehearsal import mirrors_moved
 from harness.scenarios import REGISTRY as SCENARIOS
 from harness.scenarios import Route, Scenario
 from harness.testspec import TestSpec, check_name
 from nemeses import REGISTRY as NEMESES
 from nemeses.base import FaultSpec, Shape
 from nemeses.schedule import draw, from_json, to_json
+from nemeses.unclean_election import UncleanElection
 from workloads import REGISTRY as WORKLOADS
 from workloads.base import AsksOfMirror, TopicSpec, Workload, WorkloadOptions
 
@@ -96,6 +99,7 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
         mirror_nodes=spec.mirror_nodes * len(scenario.routes),
         replication=spec.replication,
         links=tuple({source for source, _ in scenario.routes}) if mirror.registers else None,
+        crash_points=_crash_points(spec, mirror, scenario),
     )
     if schedule is None:
         drawn = draw(spec.nemesis, shape, seed=spec.seed, load_s=spec.time_limit)
@@ -118,6 +122,20 @@ def _asked_of(mirror: MirrorSpec, workload: Workload) -> Mapping[str, str]:
     """Options of the mirror that the workload needs, as far as this mirror has them."""
     asked = workload.mirror_options if isinstance(workload, AsksOfMirror) else {}
     return {name: value for name, value in asked.items() if name in mirror.options}
+
+
+def _crash_points(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario) -> tuple[Mapping[str, str], ...]:
+    """Named steps of the mirror that the test comes to, after its start: (route, step)."""
+    started, stopped = mirrors_moved(scenario)
+    cut = scenario.routes if any(name.startswith(UncleanElection.name) for name in spec.nemesis) else ()
+    reached = {START: started, STOP: stopped, RECONCILE: cut}
+    return tuple(
+        {"route": f"{source}-{destination}", "step": step}
+        for prefix, routes in reached.items()
+        for source, destination in routes
+        for step in mirror.steps
+        if step.startswith(prefix)
+    )
 
 
 def _design(spec: TestSpec, mirror: MirrorSpec) -> tuple[str, Mapping[str, str]]:

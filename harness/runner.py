@@ -29,6 +29,7 @@ from harness.signals import Interrupts
 from harness.stage import Stage
 from harness.steps import RunSteps
 from harness.winding_up import dump_threads, wind_up
+from nemeses import REGISTRY as NEMESES
 from nemeses.conductor import Conductor
 from workloads.base import FinalRead
 
@@ -97,6 +98,7 @@ class _Run:
             self.load()
             self.heal()
             self.plan.scenario.steps(self.steps)
+            self.end_waiting()
             self.final_reads()
             self.evidence()
         except KeyboardInterrupt:
@@ -158,15 +160,22 @@ class _Run:
             stage.sampler = Sampler(stage.topology, stage.recorder)
             stage.sampler.start()
             stage.start_load(writable=(self.plan.source,), reading=self.plan.scenario.reached)
-            stage.conductor = Conductor(
-                topology=stage.topology,
-                recorder=stage.recorder,
-                clock=stage.recorder.clock,
-                schedule=self.plan.schedule,
-            )
+            stage.waiting = self.conductor(whole_run=True)
+            stage.conductor = self.conductor(whole_run=False)
+            stage.waiting.start()
             stage.conductor.start()
             stage.work(seconds)
             stage.conductor.wait(seconds)  # the schedule ends before the load; what is late gets as long again
+
+    def conductor(self, *, whole_run: bool) -> Conductor:
+        """Of the faults that wait for their moment over the whole run, or of the others."""
+        stage = self.stage
+        return Conductor(
+            topology=stage.topology,
+            recorder=stage.recorder,
+            clock=stage.recorder.clock,
+            schedule=[s for s in self.plan.schedule if NEMESES[s.nemesis].timing.whole_run is whole_run],
+        )
 
     def heal(self) -> None:
         stage = self.stage
@@ -177,9 +186,25 @@ class _Run:
                 stage.note(problem)
             if not healing.health.ok:
                 stage.note(f"after healing: {healing.health.seen}")
-            bites, faults = stage.conductor.bites(), len(self.plan.schedule)
+            bites, faults = stage.conductor.bites(), len(stage.conductor.outcomes())
             stage.work(SETTLED_QUIET_S)
             stage.display.say(f"{bites} of {faults} faults bit; {healing.health.seen}")
+
+    def end_waiting(self) -> None:
+        """Faults that waited for their moment: those whose moment never came are given up, and noted."""
+        stage = self.stage
+        assert stage.waiting is not None
+        if not stage.waiting.outcomes():
+            return
+        with stage.phase(Phase.HEAL, "end of what waited"):
+            healing = stage.waiting.heal_all()
+            missed = [o for o in stage.waiting.outcomes() if o.bit is not True]
+            for note in (
+                *healing.errors,
+                *(f"{o.spec.nemesis} {dict(o.spec.params)} did not bite: {o.why}" for o in missed),
+            ):
+                stage.note(note)
+            stage.display.say(f"{stage.waiting.bites()} of {len(stage.waiting.outcomes())} bit; {healing.health.seen}")
 
     def final_reads(self) -> None:
         stage, limit = self.stage, self.plan.spec.final_limit

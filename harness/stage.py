@@ -31,7 +31,7 @@ TICK_S = 0.25
 class Stage:
     """Everything that is there at the moment. mirrors: by route, in the order of their first start.
 
-    carrying: routes whose mirror runs now.
+    carrying: routes whose mirror runs now. waiting: conducts the faults that wait for their moment over the whole run.
     """
 
     plan: Plan
@@ -45,6 +45,7 @@ class Stage:
     mirrors: dict[Route, Mirror] = field(default_factory=dict)
     carrying: list[Route] = field(default_factory=list)
     conductor: Conductor | None = None
+    waiting: Conductor | None = None
     sampler: Sampler | None = None
     under_way: Load | None = None
     context: WorkloadContext | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from harness.clusters.base import NodeRole, NodeState
 from harness.errors import ShatterError
@@ -16,9 +17,10 @@ HEAL_S = 60.0
 
 def wind_up(stage: Stage, *, salvage: bool) -> None:
     """Leave nothing behind. salvage: capture evidence, if there was none, as far as the clusters still answer."""
-    conductor, sampler = stage.conductor, stage.sampler
-    if conductor is not None:
-        _try(stage, "heal", lambda: conductor.heal_all(timeout_s=HEAL_S))
+    sampler = stage.sampler
+    for conductor in (stage.conductor, stage.waiting):
+        if conductor is not None:
+            _try(stage, "heal", partial(conductor.heal_all, timeout_s=HEAL_S))
     _try(stage, "stop the clients", stage.stop_load)
     if sampler is not None:
         _try(stage, "stop looking", sampler.stop)

@@ -10,6 +10,7 @@ from nemeses.broker_partition import BrokerPartition
 from nemeses.broker_pause import BrokerPause
 from nemeses.link_degrade import LinkDegrade
 from nemeses.link_partition import LinkPartition
+from nemeses.mirror_crash import MirrorCrash
 from nemeses.mirror_kill import MirrorKill
 from nemeses.mirror_pause import MirrorPause
 from nemeses.unclean_election import UncleanElection
@@ -23,6 +24,7 @@ _ALL: tuple[Nemesis, ...] = (
     UncleanElection(),
     MirrorKill(),
     MirrorPause(),
+    MirrorCrash(),
 )
 
 REGISTRY: Mapping[str, Nemesis] = {nemesis.name: nemesis for nemesis in _ALL}

@@ -44,7 +44,8 @@ class Shape:
 
     brokers: cluster letter → broker ids; topics: names on A; partitions: per topic.
     replication: replicas per partition; mirror_nodes: containers of the mirror's own; links: clusters that the mirror
-    reaches through the proxy; None: all.
+    reaches through the proxy; None: all. crash_points: named steps of a mirror that the run comes to, as parameters
+    of a fault (route, step).
     """
 
     brokers: Mapping[str, tuple[int, ...]]
@@ -54,6 +55,7 @@ class Shape:
     mirror_nodes: int = 1
     replication: int = 3
     links: tuple[str, ...] | None = None
+    crash_points: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,13 @@ class Timing:
     """How long a nemesis takes, in seconds.
 
     least_s and most_s: from injection to healing; settle_s: what healing usually takes on a small machine.
+    whole_run: it waits for its moment from the start of the load until the scenario is over, beside all others.
     """
 
     least_s: float = 2.0
     most_s: float = 8.0
     settle_s: float = 2.0
+    whole_run: bool = False
 
     @property
     def need_s(self) -> float:

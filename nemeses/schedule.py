@@ -3,7 +3,8 @@
 Pure. The load is cut into windows. A window holds one or several faults of different nemeses that begin near its
 start and are healed, with the time that healing takes, before its end; about one window in four is quiet, and so are
 the first and the last seconds. Two faults of one window never act on the same link, mirror, or (unless it has the
-nodes to spare) cluster. Every selected nemesis occurs at least once.
+nodes to spare) cluster. Every selected nemesis occurs at least once. Those that wait for their moment over the whole
+run stand in no window, once each.
 """
 
 from __future__ import annotations
@@ -72,22 +73,25 @@ class _Drawing:
         rng: Random,
         load_s: float,
     ) -> None:
-        self._selections, self._targets, self._shape, self._rng = selections, targets, shape, rng
+        self._targets, self._shape, self._rng = targets, shape, rng
         self._load_s = load_s
         self._end = load_s - QUIET_END_S
-        self._due = list(selections)
+        self._waiting = [s for s in selections if s.nemesis.timing.whole_run]
+        self._selections = [s for s in selections if not s.nemesis.timing.whole_run]
+        self._due = list(self._selections)
         rng.shuffle(self._due)
         self._faults: list[FaultSpec] = []
 
     def schedule(self) -> tuple[FaultSpec, ...]:
         at = QUIET_START_S
-        while True:
+        while self._selections:
             chosen = self._choose(at)
             if not chosen:
                 break
             at = self._window(at, chosen)
             if self._rng.random() < QUIET_SHARE:
                 at += min(self._rng.uniform(2.0, 6.0), max(0.0, self._end - at - self._reserve()))
+        self._faults += [self._draw(s, self._targets[s.text][0], at_s=0.0, duration_s=0.0) for s in self._waiting]
         self._faults.sort(key=lambda spec: spec.at_s)
         return tuple(dataclasses.replace(spec, fault_id=number) for number, spec in enumerate(self._faults, start=1))
 
@@ -139,17 +143,20 @@ class _Drawing:
             start = self._rng.uniform(0.0, min(STAGGER_S, slack / 2))
             longest = min(timing.most_s, max(timing.least_s, self._load_s * SHARE_OF_LOAD))
             duration = min(self._rng.uniform(timing.least_s, longest), timing.least_s + slack - start)
-            spec = selection.nemesis.draw(
-                self._rng,
-                self._shape,
-                target,
-                fault_id=0,
-                at_s=round(at + start, 3),
-                duration_s=round(duration, 3),
-            )
-            self._faults.append(dataclasses.replace(spec, params={**spec.params, **self._fixed(selection)}))
+            self._faults.append(self._draw(selection, target, at_s=at + start, duration_s=duration))
             end = max(end, at + start + duration + timing.settle_s)
         return end
+
+    def _draw(self, selection: Selection, target: Target, *, at_s: float, duration_s: float) -> FaultSpec:
+        spec = selection.nemesis.draw(
+            self._rng,
+            selection.narrowed(self._shape),
+            target,
+            fault_id=0,
+            at_s=round(at_s, 3),
+            duration_s=round(duration_s, 3),
+        )
+        return dataclasses.replace(spec, params={**spec.params, **self._fixed(selection)})
 
     @staticmethod
     def _fixed(selection: Selection) -> dict[str, str]:

@@ -6,6 +6,7 @@ A link is named by the cluster at its far end. What is not fixed is drawn from t
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,12 +29,20 @@ class Selection:
     role: str | None = None
     fixed: Mapping[str, str] = field(default_factory=dict)
 
+    def narrowed(self, shape: Shape) -> Shape:
+        """The shape with the crash points that are left by what the user fixed."""
+        left = tuple(p for p in shape.crash_points if all(p.get(k, v) == v for k, v in self.fixed.items()))
+        return dataclasses.replace(shape, crash_points=left)
+
     def targets(self, shape: Shape) -> Sequence[Target]:
         """The targets to draw from: those of the nemesis that the user did not rule out.
 
         Raises: UsageError when none is left, with what is needed or what there is.
         """
-        possible = self.nemesis.targets(shape)
+        possible = self.nemesis.targets(self.narrowed(shape))
+        if not possible and self.fixed and self.nemesis.targets(shape):
+            points = [f"route={point['route']}+step={point['step']}" for point in shape.crash_points]
+            raise UsageError(f"nemesis {self.text!r}: the run does not come to it; {closest(self.text, points)}")
         if not possible:
             raise UsageError(f"nemesis {self.nemesis.name} cannot act on this run: it needs {self.nemesis.needs}")
         clusters = sorted({target.cluster for target in possible})

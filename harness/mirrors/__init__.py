@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from harness.errors import UsageError
 from harness.mirrors import mm2_config
 from harness.mirrors.reference import driver_config as reference_config
+from harness.mirrors.reference.steps import STEPS
 from harness.mirrors.site import MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         registers=True,
         fails_back=True,
         design=reference_config.design,
+        steps=STEPS,
     ),
     "external": MirrorSpec(
         name="external",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from harness.clusters.base import Node
@@ -154,4 +154,17 @@ class Mirror(Protocol):
 
     def close(self) -> None:
         """Drop the driver's own clients; the containers belong to the topology."""
+        ...
+
+
+@runtime_checkable
+class Crashable(Mirror, Protocol):
+    """A mirror whose processes can be made to kill themselves at a named step of their work."""
+
+    def crash_at(self, step: str, *, on: bool = True) -> None:
+        """Set a crash point for every process, those that start later included, or take it back. Again harmless."""
+        ...
+
+    def crashed_at(self, step: str) -> Sequence[Node]:
+        """Processes that died at this step since the mirror was made."""
         ...

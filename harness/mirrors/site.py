@@ -81,7 +81,7 @@ class MirrorSpec:
     harness.clusters.images.ImageSet that its processes run in. registers: they join the destination as brokers, and
     reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
     arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options →
-    the contract that they name; None: the first one.
+    the contract that they name; None: the first one. steps: names at which its processes can be made to crash.
     """
 
     name: str
@@ -95,6 +95,7 @@ class MirrorSpec:
     fails_back: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
     contract: Callable[[Mapping[str, str]], str] | None = None
+    steps: tuple[str, ...] = ()
 
 
 class TopologySite:

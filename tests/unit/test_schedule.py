@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from itertools import pairwise
@@ -26,7 +27,13 @@ from nemeses.selection import parse
 pytestmark = pytest.mark.unit
 
 PAIR = Shape(brokers={"A": (1, 2, 3), "B": (1, 2, 3)}, topics=("t0", "t1"), partitions=4)
-ALL = tuple(REGISTRY)
+ALL = tuple(name for name, nemesis in REGISTRY.items() if not nemesis.timing.whole_run)
+COMES_TO = (
+    {"route": "A-B", "step": "stop.hold"},
+    {"route": "A-B", "step": "stop.cut"},
+    {"route": "B-A", "step": "prepare.led"},
+    {"route": "B-A", "step": "stop.cut"},
+)
 
 
 def shapes() -> st.SearchStrategy[Shape]:
@@ -202,6 +209,41 @@ def test_a_small_run_has_no_role_that_does_not_exist() -> None:
         draw(["broker-kill:A/follower"], one, seed=1, load_s=60)
     parts = [spec for seed in range(30) for spec in draw(["link-partition"], one, seed=seed, load_s=60)]
     assert {spec.role for spec in parts} == {"all"}
+
+
+def test_a_crash_point_waits_over_the_whole_run_beside_other_faults() -> None:
+    shape = dataclasses.replace(PAIR, crash_points=COMES_TO)
+    drawn = [draw(["mirror-crash", "broker-kill"], shape, seed=seed, load_s=60) for seed in range(40)]
+    crashes = [[spec for spec in schedule if spec.nemesis == "mirror-crash"] for schedule in drawn]
+    assert [(len(one), one[0].at_s, one[0].duration_s) for one in crashes] == [(1, 0.0, 0.0)] * 40
+    assert {(one[0].params["route"], one[0].params["step"]) for one in crashes} == {
+        (point["route"], point["step"]) for point in COMES_TO
+    }
+    assert {spec.nemesis for spec in draw(["mirror-crash"], shape, seed=1, load_s=8)} == {"mirror-crash"}
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        ("mirror-crash+step=stop.cut", {("A-B", "stop.cut"), ("B-A", "stop.cut")}),
+        ("mirror-crash+route=B-A", {("B-A", "prepare.led"), ("B-A", "stop.cut")}),
+        ("mirror-crash+step=stop.hold+route=A-B", {("A-B", "stop.hold")}),
+    ],
+)
+def test_what_a_user_fixes_of_a_crash_point_leaves_what_the_run_comes_to(
+    text: str, points: set[tuple[str, str]]
+) -> None:
+    shape = dataclasses.replace(PAIR, crash_points=COMES_TO)
+    drawn = {(s.params["route"], s.params["step"]) for n in range(40) for s in draw([text], shape, seed=n, load_s=9)}
+    assert drawn == points
+
+
+def test_a_crash_point_that_the_run_does_not_come_to_is_refused() -> None:
+    shape = dataclasses.replace(PAIR, crash_points=COMES_TO)
+    with pytest.raises(UsageError, match=r"'mirror-crash\+step=reconcile.cut': the run does not come to it"):
+        draw(["mirror-crash+step=reconcile.cut"], shape, seed=1, load_s=60)
+    with pytest.raises(UsageError, match="needs a mirror with named steps"):
+        draw(["mirror-crash"], PAIR, seed=1, load_s=60)
 
 
 GOOD = {

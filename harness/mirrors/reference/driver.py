@@ -22,6 +22,7 @@ from harness.mirrors.driven import DrivenMirror
 from harness.mirrors.reference import driver_config as config
 from harness.mirrors.reference.admin_client import AdminClient, MirrorRow
 from harness.mirrors.reference.driver_events import EventRecorder
+from harness.mirrors.reference.steps import CRASHED, RECONCILE, START, STEPS, STOP
 from harness.mirrors.site import MirrorContext
 from harness.wait import wait_until
 from harness.wire.client import WireError
@@ -32,6 +33,9 @@ _CHANGE_S: Final = 90.0  # a start or a stop, restarts of a killed process inclu
 _REPLICAS: Final = 3
 _ANSWER_S: Final = 10.0
 _LOG_LINES: Final = 15
+_ASK_S: Final = 5.0  # a request is sent again, for processes that took over from others
+_AGAIN_S: Final = 0.5  # and sooner while some process does not answer
+_ASKED: Final = {START: "start", STOP: "stop"}
 
 S = PartitionState
 
@@ -45,7 +49,8 @@ class ReferenceMirror(DrivenMirror):
         super().__init__(context)
         self.options = config.parse_options(context.settings.options)
         self.mirror = f"{context.source.name}-{context.destination.name}"
-        self._crash_at = self.options.crash_at
+        self._crash_at = {self.options.crash_at} - {""}  # crash points that are to be set
+        self._crashed: dict[int, set[str]] = {}  # process → steps at which it died
         self._nodes: dict[int, Node] = {}
         self._clients = threading.local()  # a client belongs to one thread
         self._places: dict[int, config.Place] = {}
@@ -91,9 +96,8 @@ class ReferenceMirror(DrivenMirror):
                 else:
                     self._make(number)
             self._await_up()
-            self._arm("prepare.")
         self._until(
-            "start",
+            START,
             lambda client: client.start(self.mirror, topics),
             topics,
             done=lambda row: row.state in (S.PREPARING, S.MIRRORING, S.FAILED),
@@ -104,9 +108,8 @@ class ReferenceMirror(DrivenMirror):
 
         Raises: MirrorError when it does not end in time, naming the partitions.
         """
-        self._arm("stop.")
         rows = self._until(
-            "stop", lambda client: client.stop(self.mirror, topics), topics, done=lambda row: row.state == S.STOPPED
+            STOP, lambda client: client.stop(self.mirror, topics), topics, done=lambda row: row.state == S.STOPPED
         )
         return Cut(
             {
@@ -165,6 +168,23 @@ class ReferenceMirror(DrivenMirror):
     def _start_again(self, client: AdminClient, topics: Sequence[str]) -> None:
         client.start(self.mirror, topics)
 
+    def crash_at(self, step: str, *, on: bool = True) -> None:
+        """See harness.mirrors.base.Crashable. Set with the request whose steps it is one of; those of a cut at once."""
+        self._crash_at = self._crash_at | {step} if on else self._crash_at - {step}
+        for number, client in list(self._answering()):
+            with contextlib.suppress(MirrorError):  # one that does not answer has none, and gets it when it is back
+                if not on:
+                    client.crash_at("")
+                elif step.startswith(RECONCILE) and step not in self._crashed.get(number, ()):
+                    client.crash_at(step)
+
+    def crashed_at(self, step: str) -> Sequence[Node]:
+        """See harness.mirrors.base.Crashable."""
+        for number, node in list(self._nodes.items()):
+            if node.state() is NodeState.STOPPED:
+                self._note_crash(number)
+        return [self._nodes[number] for number, steps in list(self._crashed.items()) if step in steps]
+
     def record_changes(self, recorder: Recorder) -> None:
         """See harness.mirrors.base.Mirror: what the processes' audit logs tell."""
         with self._lock:
@@ -222,19 +242,28 @@ class ReferenceMirror(DrivenMirror):
     def _start_dead(self) -> list[str]:
         """Start processes that are gone; returns what was done."""
         with self._lock:
-            dead = [node for node in self._nodes.values() if node.state() is NodeState.STOPPED]
-            for node in dead:
+            found = [(number, node) for number, node in self._nodes.items() if node.state() is NodeState.STOPPED]
+            dead = [node for _, node in found]
+            for number, node in found:
+                self._note_crash(number)
                 node.start()
         return [f"{node.name} was gone and was started again" for node in dead]
 
+    def _note_crash(self, number: int) -> None:
+        """A process is gone: at which crash point, if at one, its last words say."""
+        for line in self._nodes[number].logs(tail=_LOG_LINES).splitlines():
+            _, found, step = line.partition(f"{CRASHED} ")
+            if found:
+                self._crashed.setdefault(number, set()).add(step.strip())
+                self._crash_at -= {step.strip()}
+
     def _arm(self, prefix: str) -> None:
-        """Set the crash point that the user asked for, once, before the request whose steps it is one of."""
-        if not self._crash_at.startswith(prefix) or not self._crash_at:
-            return
-        with self._lock:
-            step, self._crash_at = self._crash_at, ""
+        """Set the first crash point among the steps of the request that is to be sent. It is set anew until it hit."""
+        step = next((one for one in STEPS if one in self._crash_at and one.startswith(prefix)), None)
+        if step is not None:
             for _, client in self._answering():
-                client.crash_at(step)
+                with contextlib.suppress(MirrorError):
+                    client.crash_at(step)
 
     def _client(self, number: int) -> AdminClient:
         """This thread's client of a process."""
@@ -266,7 +295,7 @@ class ReferenceMirror(DrivenMirror):
 
     def _until(
         self,
-        what: str,
+        prefix: str,
         request: Callable[[AdminClient], object],
         topics: Sequence[str],
         *,
@@ -278,7 +307,8 @@ class ReferenceMirror(DrivenMirror):
         asked_at = 0.0
         while True:
             restarted = self._start_dead()
-            if restarted or time.monotonic() - asked_at > 5.0:
+            if restarted or time.monotonic() - asked_at > (_AGAIN_S if errors else _ASK_S):
+                self._arm(prefix)
                 errors = self._send(request)
                 asked_at = time.monotonic()
             rows, silent = self._rows()
@@ -292,7 +322,8 @@ class ReferenceMirror(DrivenMirror):
                     or "no partition known"
                 )
                 raise MirrorError(
-                    f"mirror {self.mirror} did not {what} within {_CHANGE_S:g} s: {'; '.join([*errors, *silent, late])}"
+                    f"mirror {self.mirror} did not {_ASKED[prefix]} within {_CHANGE_S:g} s: "
+                    + "; ".join([*errors, *silent, late])
                 )
             time.sleep(0.2)
 

@@ -11,6 +11,10 @@ _LOG = logging.getLogger(__name__)
 
 KILLED: Final = 137  # the exit code of a process that was killed with SIGKILL
 
+CRASHED: Final = "crash point"  # in the log, with the step
+START, STOP, RECONCILE = "prepare.", "stop.", "reconcile."
+"""What the names of the steps of a start, of a stop and of the cut after an unclean election begin with."""
+
 STEPS: Final = (
     "prepare.place",
     "prepare.in_sync",
@@ -55,5 +59,5 @@ class CrashPoints:
             raise ValueError(f"{step!r} is no step; there are {', '.join(STEPS)}")
         _LOG.debug("step %s", step)
         if step == self.at:
-            _LOG.warning("crash point %s", step)
+            _LOG.warning("%s %s", CRASHED, step)
             self._kill()

@@ -1,0 +1,124 @@
+"""`mirror-crash`: the mirror's process kills itself at a named step of its work, and is started again.
+
+A kill at a random moment hardly ever meets the moments that count: between the cut and its being stored, between the
+reassignment and the new leader. Which steps there are, the mirror says (`harness/mirrors/reference/steps.py`): those of
+a start, of a stop, and of the cut after an unclean election on the source. The crash point is set from the start of the
+load on, until the process has died there or the scenario is over; a stop and a failback are in the scenario.
+
+It proves: the container ended, with the step as the last word of its log. It cannot see what the process had sent and
+nobody had received yet. A step that is never reached bites nothing, and the run says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from harness.clusters.base import Node, NodeState, Topology
+from harness.errors import FaultError, MirrorError
+from harness.mirrors.base import Crashable
+from harness.mirrors.reference.steps import STEPS
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+
+MOST_S = 24 * 3600.0  # armed for the whole run: its end cuts the waiting short
+LOOK_S = 0.1
+STAYS_UP_S = 1.5
+
+
+class MirrorCrash:
+    """See the module."""
+
+    name = "mirror-crash"
+    description = "the mirror's process dies at a named step of a stop, a start or a cut, and is started again"
+    kind: Kind = "mirror"
+    clusters: tuple[str, ...] = ("mirror",)
+    roles: tuple[str, ...] = ("all",)
+    default_roles: tuple[str, ...] = ("all",)
+    needs = "a mirror with named steps (reference) that the run comes to: a scenario that stops or starts it"
+    timing = Timing(least_s=0, most_s=0, settle_s=0, whole_run=True)
+    choices: Mapping[str, tuple[str, ...]] = {"step": STEPS, "route": ("A-B", "B-A", "B-C")}
+    loses_acknowledged = False
+    color = "#8c564b"
+
+    def targets(self, shape: Shape) -> Sequence[Target]:
+        """Every process of the mirror that comes to the step first."""
+        return (Target("mirror", "all"),) if shape.crash_points else ()
+
+    def draw(
+        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
+    ) -> FaultSpec:
+        """Which step of which mirror."""
+        return FaultSpec(
+            fault_id=fault_id,
+            nemesis=self.name,
+            at_s=at_s,
+            duration_s=duration_s,
+            cluster=target.cluster,
+            role=target.role,
+            params=dict(rng.choice(shape.crash_points)),
+        )
+
+    def available(self, topology: Topology) -> Availability:
+        """Where the mirror has crash points."""
+        if any(isinstance(mirror, Crashable) for mirror in topology.mirrors):
+            return Availability(True)
+        return Availability(False, f"{', '.join(m.name for m in topology.mirrors) or 'no mirror'} has no crash points")
+
+    def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
+        """Set the crash point, also in mirrors and processes that start later, until one has died there."""
+        step, route = str(spec.params["step"]), str(spec.params["route"])
+        context.undo.push("start what crashed", lambda: _start_stopped(context.topology, route))
+        context.undo.push(f"take back crash point {step}", lambda: _set(context.topology, route, step, on=False))
+        context.began(f"mirror {route} at {step}", dict(spec.params))
+
+        def died() -> Sequence[Node] | None:
+            found = [node for mirror in _mirrors(context.topology, route) for node in mirror.crashed_at(step)]
+            if not found:
+                _set(context.topology, route, step, on=True)
+            return found or None
+
+        nodes = context.wait(
+            died,
+            timeout_s=MOST_S,
+            what=f"mirror {route} to come to step {step}",
+            interval_s=LOOK_S,
+            swallow=(MirrorError,),
+        )
+        names = ", ".join(node.name for node in nodes)
+        seen = f"{names} died at step {step} of mirror {route}: the last word of its log"
+        return Injected(
+            spec=spec,
+            target=names,
+            nodes=[node.name for node in nodes],
+            bite=Bite(yes=True, seen=seen),
+            state={"nodes": nodes},
+        )
+
+    def heal(self, context: FaultContext, injected: Injected) -> str:
+        """Start what died, and see that it stays up for a moment."""
+        errors = context.undo.run()
+        if errors:
+            raise FaultError("; ".join(errors))
+        context.clock.sleep(STAYS_UP_S)
+        nodes: Sequence[Node] = injected.state["nodes"]
+        down = [f"{node.name} is {state}" for node in nodes if (state := node.state()) is not NodeState.RUNNING]
+        if down:
+            raise FaultError(f"the mirror did not stay up: {', '.join(down)}; see its log")
+        return f"{', '.join(injected.nodes)} runs again"
+
+
+def _mirrors(topology: Topology, route: str) -> list[Crashable]:
+    """The mirrors of a route, as they are there now: a scenario makes some of them late."""
+    return [m for m in list(topology.mirrors) if isinstance(m, Crashable) and f"{m.source}-{m.destination}" == route]
+
+
+def _set(topology: Topology, route: str, step: str, *, on: bool) -> None:
+    for mirror in _mirrors(topology, route):
+        mirror.crash_at(step, on=on)
+
+
+def _start_stopped(topology: Topology, route: str) -> None:
+    for mirror in _mirrors(topology, route):
+        for node in mirror.nodes():
+            if node.state() is NodeState.STOPPED:
+                node.start()
