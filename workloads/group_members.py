@@ -1,16 +1,19 @@
 """Members of consumer groups: they subscribe, poll, commit what they have processed, and leave.
 
-A member's partitions change within a poll, in which librdkafka calls back; a process has one operation under way at
-most. New partitions are therefore paused at once, and read when the poll is over and the change is recorded: an
-`assign` operation names the partitions (action rebalance), a `fetch_offset` operation their committed offsets. Where a
-partition has none, or one outside the log, `auto.offset.reset` decides, as for any application.
+A member's partitions change within a poll, in which librdkafka calls back, and a process has one operation under way
+at most. A callback therefore ends the poll's operation with what it brought until then, records what it does itself,
+and begins another one for the rest: messages come one by one, so none is put on the wrong side. It commits what was
+processed of partitions that go (`commit_offset`), names those that came or went (`assign`, action rebalance), and asks
+where the group stands on those that came (`fetch_offset`). Where it stands nowhere, or outside the log,
+`auto.offset.reset` decides, as for any application.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,9 +23,9 @@ from harness.history.ops import Action, F, OpRecord, OpType
 from harness.history.recording import Recorder
 from workloads.control import StopSignal, Tally
 from workloads.error_table import CLIENT_ERRORS, Context, classify, kafka_error
+from workloads.group_offsets import commit, committed
 from workloads.group_roles import GroupRole, Stay
-from workloads.kafka_config import ONLY_ATTEMPT_S
-from workloads.polling import Partition, Reader, poll_once
+from workloads.polling import Partition, Polled, take
 from workloads.values import Names, next_process
 
 log = logging.getLogger(__name__)
@@ -31,6 +34,7 @@ COMMIT_S: Final = 0.5
 SYNCED_S: Final = 6.0  # how long a member that moves waits for the mirror to carry its group's offsets
 _BATCH: Final = 500
 _POLL_S: Final = 0.25
+_SLICE_S: Final = 0.05
 _LOOK_S: Final = 2.0
 _PAUSE_S: Final = 0.3
 
@@ -74,7 +78,8 @@ class Member:
         self._place = places[0]
         self._client = ""
         self._consumer: Consumer = None  # type: ignore[assignment]  # made by run, in its own thread
-        self._changed: list[tuple[list[TopicPartition], bool]] = []  # by callbacks: (partitions, whether gained)
+        self._polled = Polled()  # of the poll under way
+        self._poll_index: int | None = None
         self._fatal: KafkaError | None = None
         self._next: dict[Partition, tuple[int, int | None]] = {}  # what is processed: next offset, leader epoch
         self._committed: dict[Partition, int] = {}
@@ -115,7 +120,6 @@ class Member:
     def _open(self) -> None:
         self._client = self._names.client(f"{self._place.stay.cluster}{self._name[1:]}")
         self._fatal = None
-        self._changed.clear()
         self._next.clear()
         self._committed.clear()
         config = self._configs[self._place.stay.cluster](self._client)
@@ -123,54 +127,96 @@ class Member:
 
     def _subscribe(self) -> None:
         index = self._invoke(F.SUBSCRIBE)
-        self._consumer.subscribe(list(self._place.topics), on_assign=self._on_assign, on_revoke=self._on_revoke)
+        self._consumer.subscribe(
+            list(self._place.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
         self._recorder.complete(index, OpType.OK)
 
     def _poll(self, over: Callable[[], bool]) -> None:
-        reader = Reader(
-            process=self._process,
-            cluster=self._place.stay.cluster,
-            client=self._client,
-            isolation=self._role.isolation,
-            group=self._group,
-            reset=self._role.reset,
-        )
-        polled = poll_once(
-            self._consumer,
-            reader,
-            self._recorder,
-            batch=_BATCH,
-            time_s=_POLL_S,
-            stopped=lambda: over() or bool(self._changed),
-        )
+        """One poll; more than one operation where the assignment changed within it."""
+        self._begin_poll()
+        until = time.monotonic() + _POLL_S
+        while True:
+            message = None
+            try:
+                message = self._consumer.poll(0 if self._polled.records else _SLICE_S)
+            except CLIENT_ERRORS as raised:
+                error = kafka_error(raised)
+                if error is None:
+                    raise
+                self._polled.failed(error)
+            polled = self._polled  # another one, when a callback came
+            if message is not None:
+                take([message], polled)
+            full = len(polled.records) >= _BATCH or (polled.records and message is None)
+            if full or polled.error is not None or over() or time.monotonic() >= until:
+                break
+        self._end_poll()
+        if polled.doomed and self._fatal is None:
+            self._fatal = KafkaError(KafkaError._FATAL, polled.error_text)
+        elif polled.error is not None:
+            self._stop.wait(_PAUSE_S)  # errors come again and again while a cluster is away
+
+    def _begin_poll(self) -> None:
+        self._polled = Polled()
+        self._poll_index = self._invoke(F.POLL)
+
+    def _end_poll(self) -> None:
+        index, self._poll_index = self._poll_index, None
+        if index is None:
+            return
+        polled = self._polled
         self._next.update(polled.positions)
         if polled.records:
             self.tally.ok_polls += 1
             self.tally.polled_records += len(polled.records)
-        while self._changed:
-            self._take_over(*self._changed.pop(0))
-        if polled.error is not None and self._fatal is None:
-            self._stop.wait(_PAUSE_S)  # errors come again and again while a cluster is away
+        self._recorder.complete(
+            index,
+            OpType.OK if polled.records or polled.error is None else OpType.FAIL,
+            records=polled.records,
+            error=polled.error.name if polled.error is not None else None,
+            error_text=polled.error_text,
+        )
 
-    def _take_over(self, partitions: Sequence[TopicPartition], gained: bool) -> None:
-        """Record a change of the assignment, and begin to read what is new."""
+    # --- changes of the assignment -----------------------------------------------------------------------------
+
+    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._between_polls():
+            self._assigned(partitions)
+            if partitions:
+                self._fetch_offsets([(p.topic, p.partition) for p in partitions])
+
+    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._between_polls():
+            self._commit()
+            self._assigned(partitions)
+
+    def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._between_polls():
+            self._assigned(partitions)
+
+    @contextmanager
+    def _between_polls(self) -> Iterator[None]:
+        """Callbacks come within a poll: what it brought until then is one operation, what it still brings another."""
+        polling = self._poll_index is not None
+        self._end_poll()
+        yield
+        if polling:
+            self._begin_poll()
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Record that these partitions came or went."""
         for p in partitions:
             self._next.pop((p.topic, p.partition), None)
             self._committed.pop((p.topic, p.partition), None)
         records = [OpRecord(Action.REBALANCE.value, p.topic, p.partition) for p in partitions]
         index = self._invoke(F.ASSIGN, records)
         self._recorder.complete(index, OpType.OK, records=records)
-        if gained and partitions:
-            self._fetch_offsets([(p.topic, p.partition) for p in partitions])
-            try:
-                self._consumer.resume([TopicPartition(p.topic, p.partition) for p in partitions])
-            except KafkaException as error:  # taken away again meanwhile: another callback says so
-                log.debug("%s: resume: %s", self._client, error)
 
     # --- offsets -----------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Commit what was processed since the last commit, as one operation that waits for the answer."""
+        """Commit what was processed since the last commit, as one operation."""
         due = {p: at for p, at in self._next.items() if self._committed.get(p) != at[0]}
         if not due:
             return
@@ -179,45 +225,24 @@ class Member:
             for (t, p), (offset, epoch) in sorted(due.items())
         ]
         index = self._invoke(F.COMMIT_OFFSET, records)
-        started = time.monotonic()
-        error: KafkaError | None = None
-        done: Sequence[TopicPartition] = ()
-        try:
-            done = self._consumer.commit(offsets=[_offset(p, at) for p, at in due.items()], asynchronous=False) or ()
-            error = next((p.error for p in done if p.error is not None), None)
-        except CLIENT_ERRORS as raised:
-            error = kafka_error(raised)
-            if error is None:
-                raise
-        if error is None:
+        answer = commit(self._consumer, due)
+        words = answer.error.str() if answer.error is not None else None
+        self._recorder.complete(index, answer.type, records=records, error=answer.name, error_text=words)
+        if answer.type is OpType.OK:
             self._committed.update({p: at[0] for p, at in due.items()})
-            self._recorder.complete(index, OpType.OK, records=records)
-            return
-        young = time.monotonic() - started < ONLY_ATTEMPT_S
-        what = classify(error, context=Context.DELIVERY, only_attempt=young)
-        type_ = what.type if all(p.error is not None for p in done) else OpType.INFO  # some of it was stored
-        self._recorder.complete(index, type_, records=records, error=what.name, error_text=error.str())
-        if error.fatal():
-            self._fatal = self._fatal or error
-        if type_ is OpType.INFO:
+        elif answer.type is OpType.INFO:
             self._process = next_process(self._process)
+        if answer.error is not None and answer.error.fatal():
+            self._fatal = self._fatal or answer.error
 
     def _fetch_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """What the group has committed, as an operation; empty when the answer did not come."""
-        asked = [OpRecord(Action.FETCH.value, t, p) for t, p in partitions]
-        index = self._invoke(F.FETCH_OFFSET, asked)
-        try:
-            found = self._consumer.committed([TopicPartition(t, p) for t, p in partitions], timeout=_LOOK_S)
-            error = next((p.error for p in found if p.error is not None), None)
-        except CLIENT_ERRORS as raised:
-            found, error = [], kafka_error(raised)
-            if error is None:
-                raise
+        index = self._invoke(F.FETCH_OFFSET, [OpRecord(Action.FETCH.value, t, p) for t, p in partitions])
+        offsets, error = committed(self._consumer, partitions)
         if error is not None:
             what = classify(error, context=Context.QUERY)
             self._recorder.complete(index, OpType.FAIL, error=what.name, error_text=error.str())
             return {}
-        offsets = {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
         records = [OpRecord(Action.FETCH.value, t, p, offsets.get((t, p))) for t, p in partitions]
         self._recorder.complete(index, OpType.OK, records=records)
         return offsets
@@ -236,18 +261,7 @@ class Member:
                 return
             self._stop.wait(_PAUSE_S)
 
-    # --- callbacks and small things ----------------------------------------------------------------------------
-
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._role.protocol == "consumer":
-            consumer.incremental_assign(partitions)
-        else:
-            consumer.assign(partitions)
-        consumer.pause(partitions)
-        self._changed.append((partitions, True))
-
-    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._changed.append((partitions, False))
+    # --- small things ------------------------------------------------------------------------------------------
 
     def _on_client_error(self, error: KafkaError) -> None:
         if error.fatal():
@@ -268,13 +282,7 @@ class Member:
             cluster=self._place.stay.cluster,
             client=self._client,
             group=self._group,
+            isolation=self._role.isolation,
             reset=self._role.reset,
             records=records,
         )
-
-
-def _offset(partition: Partition, at: tuple[int, int | None]) -> TopicPartition:
-    offset, epoch = at
-    if epoch is None:
-        return TopicPartition(*partition, offset)
-    return TopicPartition(*partition, offset, leader_epoch=epoch)

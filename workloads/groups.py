@@ -18,7 +18,7 @@ What it cannot show: static members, manual assignments that commit, offsets com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -48,6 +48,7 @@ class Groups:
 
     name = "groups"
     description = "append's producers, transactions held open, and consumer groups that commit and change clusters"
+    mirror_options: Mapping[str, str] = {"group_offsets": "true"}
 
     def __init__(self) -> None:
         self._append = Append()

@@ -97,7 +97,9 @@ def member_config(
 
 def share_config(bootstrap: str, client: str, *, group: str) -> dict[str, Any]:
     """Configuration of a member of a share group. What is polled is accepted by the next poll, or by a commit."""
-    return _common(bootstrap, client) | {
+    config = _common(bootstrap, client)
+    del config["allow.auto.create.topics"]  # not for share consumers, yet
+    return config | {
         "group.id": group,
         "share.acknowledgement.mode": "implicit",
         "check.crcs": True,

@@ -100,7 +100,8 @@ def _ask_offsets(admin: Any, group: str) -> Any:
 
 
 def _look_share_groups(letter: str, view: ClusterView, states: Mapping[str, str], recorder: Recorder) -> Notes:
-    """states: group → its state. Every broker is asked, and answers for the groups that it coordinates."""
+    """states: group → its state. Every broker is asked, and answers for the groups that it coordinates; who has none,
+    a mirror that is a broker say, need not answer."""
     if not states:
         return []
     request = describe_share.DescribeShareGroupOffsetsRequest(
@@ -115,6 +116,7 @@ def _look_share_groups(letter: str, view: ClusterView, states: Mapping[str, str]
     except WireError as error:
         return [f"share groups of cluster {letter}: {error}"]
     there = recorder.clock.now_ns()
+    told = {str(g.group_id) for answer in answers for g in answer.groups if g.error_code is ErrorCode.none}
     for group, topic, partition, offset, epoch in _start_offsets(answers):
         recorder.row(
             "group_offsets",
@@ -130,7 +132,7 @@ def _look_share_groups(letter: str, view: ClusterView, states: Mapping[str, str]
             offset=offset,
             leader_epoch=epoch,
         )
-    return [f"share groups of cluster {letter}: {failure}" for failure in failures]
+    return [f"share group {g} of cluster {letter}: {'; '.join(failures)}" for g in sorted(states.keys() - told)]
 
 
 def _start_offsets(answers: Iterable[Any]) -> Iterable[tuple[str, str, int, int, int]]:

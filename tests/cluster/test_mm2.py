@@ -16,7 +16,7 @@ from harness.clusters.base import Cluster, Node, NodeState
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.errors import WaitTimeoutError
-from harness.evidence.looks import look_group_offsets, look_mirror
+from harness.evidence.looks import look_groups, look_mirror
 from harness.history.recorder import RunRecorder
 from harness.mirrors.base import Mirror, PartitionState
 from harness.wait import wait_until
@@ -261,7 +261,7 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 def resumes_at(cluster: Cluster, recorder: RunRecorder, group: str, topic: str) -> list[str] | None:
     """What a consumer of this group would read on this cluster; None while the group has no offset there."""
-    assert look_group_offsets(cluster, recorder, groups=[group]) == []
+    assert look_groups(cluster, recorder, groups=[group]) == []
     found = [row for row in rows(recorder, "group_offsets") if (row["group"], row["topic"]) == (group, topic)]
     if not found:
         return None
