@@ -49,3 +49,27 @@ def test_the_same_seed_draws_the_same_schedule() -> None:
 def test_a_contract_that_the_mirror_does_not_promise_is_refused() -> None:
     with pytest.raises(UsageError, match="mm2-exactly-once"):
         contract(contract="cluster-mirror/strict")
+
+
+def crash_points(**values: Any) -> set[tuple[str, str]]:
+    """(route, step) of 60 seeds' crash points."""
+    keys: dict[str, Any] = {"mirror": "reference", "nemesis": "mirror-crash", "time-limit": 40, **values}
+    plans = (make_plan(parse_spec({**keys, "seed": seed}, where="test")) for seed in range(60))
+    drawn = [spec for plan in plans for spec in plan.schedule if spec.nemesis == "mirror-crash"]
+    return {(spec.params["route"], spec.params["step"]) for spec in drawn}
+
+
+def test_crash_points_are_those_that_the_scenario_comes_to() -> None:
+    kinds = {(route, step.partition(".")[0]) for route, step in crash_points(scenario="failover-failback")}
+    assert kinds == {("A-B", "stop"), ("B-A", "prepare"), ("B-A", "stop")}
+    assert {route for route, _ in crash_points(scenario="failover")} == {"A-B"}
+    again = crash_points(scenario="round-trip", nemesis="mirror-crash+route=A-B")
+    assert {step.partition(".")[0] for _, step in again} == {"prepare", "stop"}
+    cut = crash_points(nemesis="mirror-crash,unclean-election:A")
+    assert {(route, step.partition(".")[0]) for route, step in cut} == {("A-B", "reconcile")}
+
+
+@pytest.mark.parametrize("values", [{"scenario": "steady"}, {"scenario": "failover", "mirror": "mm2"}])
+def test_a_run_that_comes_to_no_step_has_no_crash_point(values: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="needs a mirror with named steps"):
+        crash_points(**values)

@@ -1,0 +1,325 @@
+"""Every named step of the mirror's life as a crash point, in a failover and in a failback, on one pair of clusters.
+
+`python -m tests.cluster.step_runs OUT.md [STEP …]` kills the mirror's process (in this process, as in the other tests
+of the data plane) once at each step, starts another one, and looks at every replica's raw batches and at what clients
+were told. The table that it writes is docs/crash-points.md. Exit code 1 when a step lost something or did not end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from harness.clusters.docker_clients import connect
+from harness.clusters.images import ensure_images
+from harness.clusters.pair import RunningTopology, start_topology
+from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.mirrors.reference.states import PartitionState as S
+from harness.mirrors.reference.steps import STEPS
+from harness.wire.batches import headers
+from tests.cluster.reference_run import Mirror, again, replica_logs, running, until
+from tests.cluster.unclean_source import UncleanSource
+
+FAILOVER, FAILBACK = "failover", "failback"
+LEGS: Final = {FAILOVER: ("A", "B"), FAILBACK: ("B", "A")}
+BEFORE, LOST, NEW, HOME = 60, 20, 10, 3
+KILLED_S, MOVED_S = 40.0, 60.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one kill. seconds: from the kill until the partition was where it had been asked to be."""
+
+    leg: str
+    step: str
+    seconds: float
+    failed: str = ""
+
+
+@dataclass
+class Told:
+    """What the clients of one leg were told: offset → value of acknowledged records. cut: where the mirror ended."""
+
+    acknowledged: dict[int, str] = field(default_factory=dict)
+    cut: int = -1
+
+
+class Writer:
+    """A client that writes until it is stopped. told: what was acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str, tag: str, told: Told) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 30_000})
+        self._topic, self._tag, self._told = topic, tag, told
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join(60)
+
+    def _write(self) -> None:
+        n = 0
+        while not self._end.wait(0.02):
+            send(self._producer, self._topic, f"{self._tag}{n}", self._told)
+            n += 1
+        self._producer.flush(40)
+
+
+def send(producer: Producer, topic: str, value: str, told: Told) -> None:
+    def answered(error: object, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None:
+            told.acknowledged[offset] = value
+
+    producer.produce(topic, value.encode(), partition=0, on_delivery=answered)
+    producer.poll(0)
+
+
+def write(bootstrap: str, topic: str, count: int, tag: str) -> Told:
+    """As many acknowledged records, in one batch or more."""
+    told = Told()
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 30_000})
+    for n in range(count):
+        send(producer, topic, f"{tag}{n}", told)
+    producer.flush(40)
+    assert len(told.acknowledged) == count, f"{len(told.acknowledged)} of {count} writes of {tag} were acknowledged"
+    return told
+
+
+def read(bootstrap: str, topic: str) -> dict[int, str]:
+    """Offset → value of the whole partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    found: dict[int, str] = {}
+    deadline = time.monotonic() + 30
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is not None:
+                return found
+            if message is not None:
+                found[message.offset() or 0] = (message.value() or b"").decode()
+    finally:
+        consumer.close()
+    raise AssertionError(f"{topic} could not be read to its end")
+
+
+class Story:
+    """A failover and a failback of one topic, with a kill at one step of one of them."""
+
+    def __init__(self, pair: RunningTopology, leg: str, step: str) -> None:
+        self._pair, self._leg, self._step = pair, leg, step
+        self._topic = f"k-{secrets.token_hex(4)}"
+        self._killed_at = 0.0
+        self.seconds = 0.0
+
+    async def tell(self) -> None:
+        """Raises AssertionError for whatever did not hold."""
+        a, b = (self._pair.clusters[name].bootstrap for name in "AB")
+        if self._reconciles:
+            await asyncio.to_thread(UncleanSource.topic_of, self._pair.clusters["A"], self._topic)
+        else:
+            self._pair.clusters["A"].create_topic(self._topic, partitions=1, replication=3)
+        await asyncio.to_thread(write, a, self._topic, BEFORE, "a")
+        there = await self._go(FAILOVER)
+        await self._kept(there, b)
+        await asyncio.to_thread(write, a, self._topic, LOST, "discarded")  # behind the cut: the failback's to discard
+        local = await asyncio.to_thread(write, b, self._topic, BEFORE, "b")
+        back = await self._go(FAILBACK)
+        back.acknowledged |= local.acknowledged
+        await self._kept(back, a)
+        values = set((await asyncio.to_thread(read, a, self._topic)).values())
+        assert not any(value.startswith("discarded") for value in values), "records behind the cut are still on A"
+        await asyncio.to_thread(write, a, self._topic, HOME, "home")
+
+    @property
+    def _reconciles(self) -> bool:
+        return self._step.startswith("reconcile.")
+
+    async def _go(self, leg: str) -> Told:
+        source, destination = LEGS[leg]
+        step = self._step if leg == self._leg else ""
+        told = Told()
+        copies = {"replicas": 2} if self._reconciles else {}
+        async with AsyncExitStack() as stack:
+            writer = None
+            if not self._reconciles:
+                writer = stack.enter_context(Writer(self._pair.clusters[source].bootstrap, self._topic, leg, told))
+            mirror = await stack.enter_async_context(running(self._pair, source, destination, design={}, **copies))
+            mirror.process.crash.at = step
+            mirror = await self._unless(stack, mirror, step, "prepare.", lambda m: m.begin(self._topic))
+            await mirror.until_state(S.MIRRORING, MOVED_S)
+            mirror = await self._carry(stack, mirror, leg, step, told)
+            if writer is not None and leg == FAILBACK:
+                await asyncio.to_thread(writer.stop)  # what the clients were told is to be carried before they move
+                await self._carried(mirror, max(told.acknowledged) + 1)
+            carried = mirror.led().high_watermark or 0
+            mirror = await self._unless(stack, mirror, step, "stop.", lambda m: m.ask(S.STOPPING))
+            await mirror.until_state(S.STOPPED, MOVED_S)
+            if step.startswith("stop."):
+                self._ended()
+            told.cut = mirror.record().last_mirrored
+            assert told.cut >= carried, f"the cut is {told.cut}, below what all followers had: {carried}"
+        return told
+
+    async def _unless(
+        self, stack: AsyncExitStack, mirror: Mirror, step: str, prefix: str, act: Callable[[Mirror], Awaitable[None]]
+    ) -> Mirror:
+        """Do it; where the step is one of it, see the process die there, and go on with another process."""
+        if not step.startswith(prefix):
+            await act(mirror)
+            return mirror
+        acting = asyncio.ensure_future(act(mirror))
+        return await self._die(stack, mirror, acting)
+
+    async def _die(self, stack: AsyncExitStack, mirror: Mirror, acting: asyncio.Future[None] | None = None) -> Mirror:
+        try:
+            await asyncio.wait_for(mirror.killed.wait(), KILLED_S)
+        except TimeoutError:
+            raise AssertionError(f"step {self._step} was not reached within {KILLED_S:g} s") from None
+        if acting is not None:
+            acting.cancel()
+            await asyncio.gather(acting, return_exceptions=True)
+        self._killed_at = time.monotonic()
+        await mirror.process.stop()
+        return await stack.enter_async_context(again(mirror))
+
+    def _ended(self) -> None:
+        self.seconds = time.monotonic() - self._killed_at
+
+    async def _carry(self, stack: AsyncExitStack, mirror: Mirror, leg: str, step: str, told: Told) -> Mirror:
+        """Let some records come over; with an unclean election on the source where the step is one of a reconcile."""
+        source = self._pair.clusters[LEGS[leg][0]]
+        if not step.startswith("reconcile."):
+            await self._carried(mirror, mirror.led().log_end + NEW if not self._reconciles else mirror.led().log_end)
+            if step.startswith("prepare."):
+                self._ended()
+            return mirror
+        end = mirror.led().log_end
+        await self._carried(mirror, max(BEFORE, end))
+        agreed = mirror.led().log_end
+        unclean = UncleanSource(source, self._topic)
+        await asyncio.to_thread(unclean.leave_alone)
+        await asyncio.to_thread(write, source.bootstrap, self._topic, LOST, "lost")
+        await self._carried(mirror, agreed + LOST)
+        await asyncio.to_thread(unclean.elect)
+        new = await asyncio.to_thread(write, source.bootstrap, self._topic, NEW, "new")
+        mirror = await self._die(stack, mirror)
+        await until(
+            lambda: (led := self._led(mirror)) is not None and led.leading and led.high_watermark == agreed + NEW,
+            MOVED_S,
+            lambda: f"offset {agreed + NEW}: {self._led(mirror)}",
+        )
+        self._ended()
+        await asyncio.to_thread(unclean.heal)
+        told.acknowledged |= new.acknowledged
+        return mirror
+
+    @staticmethod
+    def _led(mirror: Mirror) -> object:
+        found = mirror.process.lifecycle.mirrored(mirror.keys[0])
+        return None if found is None else found.led
+
+    async def _carried(self, mirror: Mirror, offset: int) -> None:
+        def reached() -> bool:
+            found = mirror.process.lifecycle.mirrored(mirror.keys[0])
+            return found is not None and found.led.leading and (found.led.high_watermark or 0) >= offset
+
+        await until(reached, MOVED_S, lambda: f"offset {offset} on every follower in sync")
+
+    async def _kept(self, told: Told, destination: str) -> None:
+        """Both clusters' replicas agree below the cut, and what clients were told of below it stands there."""
+        logs = {}
+        for name in ("A", "B"):
+            bootstrap = self._pair.clusters[name].bootstrap
+            for broker, log in (await replica_logs(bootstrap, self._topic)).items():
+                logs[f"{name}{broker}"] = [b for b in log if next(headers(b)).next_offset <= told.cut]
+        first = next(iter(logs.values()))
+        assert first, "no batch is below the cut"
+        assert next(headers(first[-1])).next_offset == told.cut, f"a replica ends before the cut {told.cut}"
+        different = [name for name, log in logs.items() if log != first]
+        assert not different, f"replicas {different} differ from {next(iter(logs))} below the cut {told.cut}"
+        values = await asyncio.to_thread(read, destination, self._topic)
+        gone = {o: v for o, v in told.acknowledged.items() if o < told.cut and values.get(o) != v}
+        assert not gone, f"{len(gone)} acknowledged records are not where they were: {dict(list(gone.items())[:3])}"
+
+
+def points(wanted: Sequence[str]) -> list[tuple[str, str]]:
+    """(leg, step) in the order of the steps; wanted: nothing for all."""
+    return [(leg, step) for leg in LEGS for step in STEPS if not wanted or step in wanted]
+
+
+async def run(pair: RunningTopology, leg: str, step: str) -> Row:
+    """One story, as a row."""
+    story = Story(pair, leg, step)
+    try:
+        await story.tell()
+    except Exception as error:
+        return Row(leg, step, story.seconds, f"{type(error).__name__}: {error}")
+    return Row(leg, step, story.seconds)
+
+
+HEAD: Final = """# Kills at every step
+
+<!-- Written by `python -m tests.cluster.step_runs docs/crash-points.md` on real clusters; do not edit. -->
+
+The reference mirror (`strict`) is killed once at each named step of its life, in a failover (A→B) or in the failback
+after it (B→A), while a client writes to the source; another process is started at once. *held* says that the step was
+reached and the process died there, that the partition came to where it had been asked to be, that all replicas of both
+clusters are byte-identical below the cut, that every acknowledged record below the cut is readable at its offset on the
+destination, and that both clusters take writes again. For the steps of a reconcile an unclean election on the source
+is made first. *seconds*: from the kill until the mirror was where it had been asked to be. In a whole run the same
+kills are the nemesis `mirror-crash`.
+
+| leg | step | outcome | seconds |
+|---|---|---|---|
+"""
+
+
+def table(rows: Sequence[Row]) -> str:
+    """All rows, as Markdown."""
+    lines = [f"| {r.leg} | `{r.step}` | {r.failed.replace('|', '/') or 'held'} | {r.seconds:.1f} |\n" for r in rows]
+    return HEAD + "".join(lines)
+
+
+def main(out: Path, wanted: Sequence[str]) -> int:
+    """Run all, writing the table after each."""
+    images = ensure_images(connect())
+    name = f"steps-{secrets.token_hex(3)}"
+    spec = TopologySpec(run_id=name, images=images, clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")))
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as logs, start_topology(spec, logs_dir=Path(logs)) as pair:
+        for leg, step in points(wanted):
+            rows.append(asyncio.run(run(pair, leg, step)))
+            print(f"{leg} {step}: {rows[-1].failed or 'held'} ({rows[-1].seconds:.1f} s)", flush=True)
+            out.write_text(table(rows), encoding="utf-8")
+    return 1 if any(row.failed for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
