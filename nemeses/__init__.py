@@ -8,11 +8,13 @@ from nemeses.base import Nemesis
 from nemeses.broker_kill import BrokerKill
 from nemeses.broker_partition import BrokerPartition
 from nemeses.broker_pause import BrokerPause
+from nemeses.compaction import Compaction
 from nemeses.link_degrade import LinkDegrade
 from nemeses.link_partition import LinkPartition
 from nemeses.mirror_crash import MirrorCrash
 from nemeses.mirror_kill import MirrorKill
 from nemeses.mirror_pause import MirrorPause
+from nemeses.retention import Retention
 from nemeses.unclean_election import UncleanElection
 
 _ALL: tuple[Nemesis, ...] = (
@@ -22,6 +24,8 @@ _ALL: tuple[Nemesis, ...] = (
     BrokerKill(),
     BrokerPartition(),
     UncleanElection(),
+    Retention(),
+    Compaction(),
     MirrorKill(),
     MirrorPause(),
     MirrorCrash(),

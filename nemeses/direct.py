@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kio.schema.delete_records.v2.response import DeleteRecordsResponse
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
@@ -48,13 +50,34 @@ def high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
     message = ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=(topic,))
     if info.leader is None:
         raise ClusterError(f"{info.topic}-{info.partition} on cluster {cluster.name} has no leader")
-    found = _ask(cluster, info.leader, message, ListOffsetsResponse).topics[0].partitions[0]
+    found = ask(cluster, info.leader, message, ListOffsetsResponse).topics[0].partitions[0]
     if found.error_code is not ErrorCode.none:
         raise ClusterError(
             f"broker {info.leader} of cluster {cluster.name} does not tell the end of {info.topic}-{info.partition}: "
             f"{found.error_code.name}"
         )
     return int(found.offset)
+
+
+def delete_records(cluster: Cluster, info: PartitionInfo, offset: int) -> int:
+    """Delete what lies below an offset, at the partition's leader; returns the log start that it has then.
+
+    Raises: ClusterError.
+    """
+    if info.leader is None:
+        raise ClusterError(f"{info.topic}-{info.partition} on cluster {cluster.name} has no leader")
+    part = DeleteRecordsPartition(partition_index=i32(info.partition), offset=i64(offset))
+    message = DeleteRecordsRequest(
+        topics=(DeleteRecordsTopic(name=TopicName(info.topic), partitions=(part,)),),
+        timeout=i32Timedelta.parse(datetime.timedelta(seconds=REQUEST_S - 1)),
+    )
+    found = ask(cluster, info.leader, message, DeleteRecordsResponse).topics[0].partitions[0]
+    if found.error_code is not ErrorCode.none:
+        raise ClusterError(
+            f"records of {info.topic}-{info.partition} on cluster {cluster.name} cannot be deleted: "
+            f"{found.error_code.name}"
+        )
+    return int(found.low_watermark)
 
 
 def elect_unclean(cluster: Cluster, info: PartitionInfo) -> str | None:
@@ -105,7 +128,8 @@ def set_topic_setting(cluster: Cluster, topic: str, name: str, value: str | None
         )
 
 
-def _ask(cluster: Cluster, broker: int, message: Any, answer: type[Any]) -> Any:
+def ask(cluster: Cluster, broker: int, message: Any, answer: type[Any]) -> Any:
+    """One request to one broker. Raises: ClusterError when it does not answer, or serves no clients."""
     address = client_address(cluster, cluster.brokers[broker])
     if address is None:
         raise ClusterError(f"broker {broker} of cluster {cluster.name} serves no clients")
@@ -121,7 +145,7 @@ def _ask_any(cluster: Cluster, message: Any, answer: type[Any]) -> Any:
     running = [broker for broker, node in sorted(cluster.brokers.items()) if node.state() is NodeState.RUNNING]
     for broker in running:
         try:
-            return _ask(cluster, broker, message, answer)
+            return ask(cluster, broker, message, answer)
         except ClusterError as error:
             errors.append(str(error))
     raise ClusterError("; ".join(errors) or f"no broker of cluster {cluster.name} runs")

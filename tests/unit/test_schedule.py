@@ -74,7 +74,7 @@ def test_every_schedule_keeps_its_promises(shape: Shape, names: list[str], seed:
 
 
 @settings(deadline=None, max_examples=100)
-@given(shape=shapes(), seed=st.integers(0, 2**32), load_s=st.floats(80, 600))
+@given(shape=shapes(), seed=st.integers(0, 2**32), load_s=st.floats(90, 600))
 def test_faults_of_one_time_do_not_get_into_each_others_way(shape: Shape, seed: int, load_s: float) -> None:
     """By the times as drawn, no link or mirror has two faults, and no cluster more victims than its minority."""
     schedule = draw(ALL, shape, seed=seed, load_s=load_s)

@@ -65,16 +65,12 @@ class Troubles:
         await self._loss(mirrored, epoch, end)
 
     async def _follow_log_start(self, mirrored: Mirrored, earliest: int) -> None:
-        led = mirrored.led
+        led, life = mirrored.led, self._life
         start = led.shifts.destination(earliest)
-        if led.log_end > led.log_start:
-            _LOG.warning(
-                "%s: the source's log starts at %d; offsets %d to %d are a gap",
-                mirrored.name,
-                earliest,
-                led.log_end,
-                start,
-            )
+        if led.log_end > led.log_start:  # told in the partition's state, and kept there, before anything is given up
+            gap = f"a gap: offsets {led.log_end} to {start - 1} expired on the source before they were mirrored"
+            _LOG.warning("%s: %s", mirrored.name, gap)
+            await life.save([replace(life.record_of(mirrored), error=gap)])
         led.jump(start)
         self._hub.tell_cuts(led)
         await asyncio.sleep(0.1)

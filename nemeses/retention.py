@@ -1,0 +1,121 @@
+"""`retention`: records of the source expire before its mirror has read them.
+
+The mirror's link to the source is cut; as soon as more was written, the first half of it is deleted from every such
+partition, as retention does. It proves: requests do not pass the link, and the source's log start lies above all that
+it had when that was seen, so that no mirror can have the records between. Then the link is healed.
+It cannot see: what a consumer of the source, that is far behind, misses by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from harness.clusters.base import PartitionInfo, Topology
+from harness.errors import ClusterError, StorageError
+from harness.history.ops import Action, F, OpRecord, OpType
+from nemeses.base import (
+    NO_CHOICES,
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    Kind,
+    Shape,
+    Target,
+    Timing,
+)
+from nemeses.cut_off import ROLES, CutOff, cut_off, join_again, names, source_fault, source_targets
+from nemeses.direct import delete_records, high_watermark
+from nemeses.link_targets import LINK_NEEDS, links_available
+
+_LEAST = 20  # records behind the mirror's reach, of which half are deleted
+_WRITTEN_S = 15.0
+
+
+class Retention:
+    """See the module."""
+
+    name = "retention"
+    description = "delete records of the source that the mirror has not read, while its link to the source is cut"
+    kind: Kind = "link"
+    clusters: tuple[str, ...] = ("link",)
+    roles = ROLES
+    default_roles = ROLES
+    needs = LINK_NEEDS
+    timing = Timing(least_s=1, most_s=4, settle_s=3)
+    choices: Mapping[str, tuple[str, ...]] = NO_CHOICES
+    loses_acknowledged = False
+    color = "#ff9da6"
+
+    def targets(self, shape: Shape) -> Sequence[Target]:
+        """The source."""
+        return source_targets(shape)
+
+    def draw(
+        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
+    ) -> FaultSpec:
+        """See nemeses.cut_off."""
+        return source_fault(self.name, target, fault_id=fault_id, at_s=at_s, duration_s=duration_s, rng=rng)
+
+    def available(self, topology: Topology) -> Availability:
+        """Where links pass through the proxy."""
+        return links_available(topology)
+
+    def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
+        """Cut, wait for writes, delete, and compare log starts with the mirror's reach."""
+        cut = cut_off(context, spec)
+        written = context.wait(
+            lambda: _written(cut),
+            timeout_s=_WRITTEN_S,
+            what=f"{_LEAST} records in a partition of cluster {cut.cluster.name}",
+            swallow=(ClusterError,),
+        )
+        starts: dict[tuple[str, int], int] = {}
+        for info, end in written:
+            place = (info.topic, info.partition)
+            offset = cut.reach[place] + (end - cut.reach[place]) // 2
+            starts[place] = _expire(context, cut, spec, info, offset)
+        passed = {place: f"at {start}, reach {cut.reach[place]}" for place, start in starts.items()}
+        bite = Bite(
+            yes=all(start > cut.reach[place] for place, start in starts.items()),
+            seen=f"no request passes the link to {cut.cluster.name}; log starts: {names(passed)}",
+        )
+        return cut.injected(spec, bite)
+
+    def heal(self, context: FaultContext, injected: Injected) -> str:
+        """Join the link; what expired stays gone."""
+        return join_again(context, injected)
+
+
+def _written(cut: CutOff) -> list[tuple[PartitionInfo, int]] | None:
+    """Partitions with enough behind the mirror's reach, and their high watermarks; None while there is none."""
+    ends = [(info, high_watermark(cut.cluster, info)) for info in cut.partitions()]
+    return [(i, end) for i, end in ends if end - cut.reach[i.topic, i.partition] >= _LEAST] or None
+
+
+def _expire(context: FaultContext, cut: CutOff, spec: FaultSpec, info: PartitionInfo, offset: int) -> int:
+    """Delete what lies below the offset, and record it; returns the new log start. Raises: ClusterError."""
+    recorder, letter = context.recorder, cut.cluster.name
+    target = (OpRecord(Action.TARGET, info.topic, info.partition, offset),)
+    process = f"{spec.nemesis}-{spec.fault_id}-{info.topic}-{info.partition}"
+    index = recorder.invoke(process, F.RETENTION, cluster=letter, records=target)
+    try:
+        start = delete_records(cut.cluster, info, offset)
+    except ClusterError as error:
+        recorder.complete(index, OpType.INFO, records=target, error="UNCONFIRMED", error_text=str(error))
+        raise
+    recorder.complete(index, OpType.OK, records=target)
+    with contextlib.suppress(StorageError):  # a full disk must not stop a fault half way; the run ends by it anyway
+        recorder.row(
+            "configs",
+            cluster=letter,
+            event="retention",
+            actor="admin",
+            topic=info.topic,
+            name="log_start",
+            value=str(start),
+        )
+    return start
