@@ -53,11 +53,12 @@ def _joined(t: Tables) -> DataFrame:
     else:
         flags = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
         rows = rows.join(flags, ["cluster", "topic"], "left").fillna({"compacted": False})
+    discarded = F.coalesce(F.col("era") < 0, F.lit(False))
     if t.deletions is None:
-        rows = rows.withColumn("deleted", F.lit(False))
+        rows = rows.withColumn("deleted", discarded)
     else:
         rows = rows.join(F.broadcast(t.deletions), ["cluster", "topic"], "left")
-        rows = rows.withColumn("deleted", F.coalesce(F.size("deleted") > F.col("era"), F.lit(False)))
+        rows = rows.withColumn("deleted", F.coalesce(F.size("deleted") > F.col("era"), discarded))
     rows = rows.withColumn("places", F.coalesce("places", F.array()))
     own = F.filter("places", lambda p: p["cluster"] == F.col("cluster"))
     rows = rows.withColumn(

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.turns import with_branch
+
 if TYPE_CHECKING:
     from checkers.tables import Tables
 
 KEY = ("cluster", "topic", "partition", "era")
-"""Columns that name a partition. era: how often its topic had been deleted."""
+"""Columns that name a partition. era: how often its topic had been deleted; below 0: a branch that a failback discarded
+(see `turns`)."""
 
 
 def paired_ops(t: Tables) -> DataFrame:
@@ -102,7 +105,8 @@ def sends(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
     else:
         sent = sent.withColumns({"txn_outcome": F.lit(None), "decided_index": F.lit(None).cast("bigint")})
     sent = sent.withColumn("outcome", _outcome(t)).drop("txn_outcome").withColumn("origin_topic", t.canonical())
-    return with_era(t, sent, F.coalesce("done_ns", "invoke_ns"))
+    done_at = F.coalesce("done_ns", "invoke_ns")
+    return with_branch(t, with_era(t, sent, done_at), done_at, F.col("offset"))
 
 
 def _outcome(t: Tables) -> Column:
@@ -137,7 +141,7 @@ def reads(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
     if t.meta.source == "edn":
         # Jepsen's clients of transactional workloads read committed data; its histories do not say so.
         found = found.withColumn("isolation", F.coalesce("isolation", F.lit("read_committed")))
-    return with_era(t, found, F.col("time_ns"))
+    return with_branch(t, with_era(t, found, F.col("time_ns")), F.col("time_ns"), F.col("offset"))
 
 
 def polled(reads: DataFrame) -> DataFrame:

@@ -114,6 +114,7 @@ class Sieve:
         return Context(
             topics={(c, there): here for c, names in maps.items() for here, there in names.items() if here != there},
             deleted=deleted,
+            turns=t.turns,
             decided=decided,
             read_committed_by_default=t.meta.source == "edn",
             buckets=self._buckets,

@@ -18,6 +18,8 @@ from checkers.facts import Facts, learn
 from checkers.scratch import Scratch
 from checkers.session import SMALL_ROWS
 from checkers.stored import Stored, open_stored
+from checkers.turns import Turns
+from checkers.turns import turns as find_turns
 from checkers.views import Locks, view
 from harness.history.runfile import RunMeta
 
@@ -203,6 +205,11 @@ class Tables:
     def deletions(self) -> DataFrame | None:
         """When topics were deleted. See `history.deletions`."""
         return history.deletions(self)
+
+    @view
+    def turns(self) -> Turns:
+        """When which partitions were failed back to. See `turns.turns`."""
+        return find_turns(self)
 
     @view
     def txns(self) -> DataFrame:

@@ -48,11 +48,13 @@ _RECORDS = ("op_index", "position", "action", "topic", "partition", "offset", "v
 @dataclass(frozen=True)
 class Context:
     """What every task must know. topics: (cluster, topic there) → its name on A, where they differ. deleted: (cluster,
-    topic) → when it was deleted, ascending. decided: a folder of Parquet files with ended transactions (cluster, th:
-    hash of the name, committed), or none. buckets: into how many parts everything is divided."""
+    topic) → when it was deleted, ascending. turns: see `checkers.turns`. decided: a folder of Parquet
+    files with ended transactions (cluster, th: hash of the name, committed), or none. buckets: into how many parts
+    everything is divided."""
 
     topics: Mapping[tuple[str, str], str]
     deleted: Mapping[tuple[str, str], tuple[int, ...]]
+    turns: Mapping[tuple[str, str, int], tuple[tuple[int, int], ...]]
     decided: str | None
     read_committed_by_default: bool
     buckets: int
@@ -100,9 +102,11 @@ def located(
     partition: Ints,
     *,
     time: Ints | None = None,
+    offset: Ints | None = None,
     era: Ints | None = None,
 ) -> tuple[Ints, Ints, Ints]:
-    """place, target and era of every row; place and target are 0 where topic or partition is unknown."""
+    """place, target and era of every row; place and target are 0 where topic or partition is unknown. The era is given,
+    or follows from time and offset."""
     pair = cluster.codes * len(topic.names) + topic.codes
     origin = np.zeros(len(cluster.names) * len(topic.names), np.int64)
     eras = np.zeros(len(partition), np.int64) if era is None else era
@@ -114,10 +118,23 @@ def located(
         if deleted and time is not None:
             rows = np.flatnonzero(pair == code)
             eras[rows] = np.searchsorted(np.array(deleted), time[rows], side="right")
+    if context.turns and time is not None and offset is not None:
+        _branch(context, eras, cluster, topic, partition, time, offset)
     known = (partition >= 0) & (topic.codes < len(topic.names) - 1)
     place = mixed(cluster.keys("A"), topic.keys(), partition, eras)
     target = mixed(origin[pair], partition)
     return np.where(known, place, 0), np.where(known, target, 0), eras
+
+
+def _branch(
+    context: Context, eras: Ints, cluster: Coded, topic: Coded, partition: Ints, time: Ints, offset: Ints
+) -> None:
+    """Give rows that speak of what a later failback discarded the era of that branch."""
+    for (letter, name, number), turns in context.turns.items():
+        here = cluster.among(letter, *((None,) if letter == "A" else ())) & topic.among(name) & (partition == number)
+        for n in range(len(turns), 0, -1):
+            at, cut = turns[n - 1]
+            eras[here & (time < at) & (offset >= cut)] = -n
 
 
 def first_pass(context: Context, planned: tuple[Span, ...]) -> Map:
@@ -167,7 +184,9 @@ class _Rows:
         self.offset = ints(records["offset"], NONE)[rows]
         self.vh = xxh64(value)[rows]
         self.cluster, self.topic = cluster.take(at), Coded(records["topic"]).take(rows)
-        self.place, self.target, self.era = located(context, self.cluster, self.topic, self.partition, time=self.time)
+        self.place, self.target, self.era = located(
+            context, self.cluster, self.topic, self.partition, time=self.time, offset=self.offset
+        )
         self.line = np.where(self.place == 0, 0, mixed(Coded(ops["process"]).keys()[at], self.place))
         valued = records["value"].is_valid().to_numpy()[rows]
         send = action.among("send")[rows]

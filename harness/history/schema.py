@@ -250,7 +250,11 @@ TABLES: dict[str, Table] = {
                     "destination log end (STOPPED: the recorded cut on the destination)",
                 ),
                 _c("lag", _I64, "records not yet mirrored"),
-                _c("error", _STR, "error of a FAILED partition"),
+                _c(
+                    "error",
+                    _STR,
+                    "error of a FAILED partition, or what a mirror reports of one (discarded offsets)",
+                ),
                 _TIME,
                 _c(
                     "event",
