@@ -5,8 +5,6 @@ Every process answers for the partitions that it has; who runs several asks each
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -16,14 +14,11 @@ from harness.mirrors.reference.describing import Describing, MirrorRow
 from harness.mirrors.reference.model import MirrorConfig, PartitionKey, PartitionRecord
 from harness.mirrors.reference.states import PartitionState
 from harness.mirrors.reference.steps import STEPS
-from harness.wire.frames import WireError
 
 if TYPE_CHECKING:
     from harness.mirrors.reference.process import MirrorProcess
 
 S = PartitionState
-
-_LAST_SYNC_S: Final = 2.0
 
 ENDED: Final = frozenset({S.STOPPED, S.FAILED})
 STARTABLE: Final = frozenset({S.STOPPED, S.FAILED, S.PREPARING, S.MIRRORING})
@@ -99,11 +94,6 @@ class Operations:
 
     async def stop(self, mirror: str, topics: Collection[str] | None) -> list[str]:
         """Stop mirroring: the destination becomes writable. Returns the topics."""
-        config = self._mirror(mirror)
-        # What groups committed until now goes with them, if the source can still be asked.
-        with contextlib.suppress(WireError, TimeoutError):
-            async with asyncio.timeout(_LAST_SYNC_S):
-                await self._process.control.groups.sync(config)
         return await self._request(
             mirror, topics, S.STOPPING, STOPPABLE, already=frozenset({S.STOPPED}), what="stopped"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -34,18 +34,29 @@ Guard = Callable[[Sequence[str], bool], Awaitable[None]]
 """(topics, on): make them read-only for the time when this process is dead, or writable again."""
 
 
+LastSync = Callable[[Iterable[str]], Awaitable[None]]
+"""Carry the groups of these mirrors a last time, for the partitions that are being stopped."""
+
+
 async def no_guard(_: Sequence[str], __: bool) -> None:
     """Nothing is guarded."""
+
+
+async def no_sync(_: Iterable[str]) -> None:
+    """No groups are carried."""
 
 
 class Stages:
     """Registers its work with the life cycle. guard: what keeps topics read-only while the process is dead."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: Looking, *, guard: Guard = no_guard) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, looking: Looking, *, guard: Guard = no_guard, last_sync: LastSync = no_sync
+    ) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
         self._looking = looking
         self._guard = guard
+        self._last_sync = last_sync
         self.leading = Leading(lifecycle.hub, looking)
         lifecycle.work = {
             S.PREPARING: self.prepare,
@@ -139,6 +150,7 @@ class Stages:
         await asyncio.gather(*(CUT_AT_STOP[on_stop](self._hub, m.led) for m in level))
         level = await self._until_level(level, _LEVEL_S)
         self._reached("stop.cut")
+        await self._last_sync(sorted({life.key_of(m).mirror for m in level}))
         await self._store_offsets(level)
         self._reached("stop.offset_stored")
         await asyncio.gather(*(APPEND_AT_STOP[on_stop](self._hub, m.led) for m in level))

@@ -7,9 +7,10 @@ partitions that are stopped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,7 @@ from harness.mirrors.reference.group_wire import (
 )
 from harness.mirrors.reference.guard import Guard
 from harness.mirrors.reference.model import MirrorConfig
+from harness.mirrors.reference.states import PartitionState
 from harness.mirrors.reference.topics import CARRIED
 from harness.wire.frames import WireError
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from harness.mirrors.reference.process import MirrorProcess
 
 _LOG = logging.getLogger(__name__)
+
+_LAST_SYNC_S: Final = 2.0
+STOPPED_NOW: Final = frozenset({PartitionState.STOPPING})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,16 +165,24 @@ class GroupSync:
         for config in list(self._process.mirrors.values()):
             await self.sync(config)
 
-    async def sync(self, config: MirrorConfig) -> None:
-        """One mirror once. Raises WireError.
+    async def sync(self, config: MirrorConfig, states: Collection[PartitionState] = CARRIED) -> None:
+        """One mirror once, for its partitions in these states. Raises WireError.
 
         One at a time: another sync's older look at the source would take what this one wrote back.
         """
         async with self._one_at_a_time:
-            await self._sync(config)
+            await self._sync(config, states)
 
-    async def _sync(self, config: MirrorConfig) -> None:
-        if not self._rooms(config.name):
+    async def sync_last(self, mirrors: Iterable[str]) -> None:
+        """Part of a stop, when the log's end is known and nobody else writes yet: what groups committed until now goes
+        with them, if the source can still be asked."""
+        for name in mirrors:
+            with contextlib.suppress(WireError, TimeoutError):
+                async with asyncio.timeout(_LAST_SYNC_S):
+                    await self.sync(self._process.mirrors[name], STOPPED_NOW)
+
+    async def _sync(self, config: MirrorConfig, states: Collection[PartitionState]) -> None:
+        if not self._rooms(config.name, states):
             return
         source, destination = self._life.links[config.name].cluster, self._life.hub.destination
         wanted = wanted_groups(config, (await groups_of(source)).found.values())
@@ -178,21 +191,21 @@ class GroupSync:
         names = {group.name for group in wanted}
         current = await offsets_of(destination, [g for g in there.found.values() if g.name in names])
         # The log is looked at last: what a group has read is there by then, and what is stopped by then is left alone.
-        rooms = self._rooms(config.name)
+        rooms = self._rooms(config.name, states)
         changes = group_changes(self._life.hub.design, wanted, committed, there, current, rooms, self._written)
         for key in dict.fromkeys((change.group, change.kind) for change in changes):
             # A stop waits until a write that was begun before it is done, and none is begun after it.
             async with self._guard.changing:
-                left = self._rooms(config.name)
+                left = self._rooms(config.name, states)
                 ours = [c for c in changes if (c.group, c.kind) == key and c.partition in left]
                 if ours:
                     await self._write(config.name, ours)
 
-    def _rooms(self, mirror: str) -> dict[TopicPartition, Room]:
+    def _rooms(self, mirror: str, states: Collection[PartitionState]) -> dict[TopicPartition, Room]:
         rooms = {}
         for key, record in self._life.records.items():
             found = self._life.mirrored(key)
-            if key.mirror != mirror or record.state not in CARRIED or found is None:
+            if key.mirror != mirror or record.state not in states or found is None:
                 continue
             led = found.led
             if led.leading and led.high_watermark is not None:
