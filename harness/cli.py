@@ -75,6 +75,10 @@ def run(
     producers: Annotated[int, typer.Option(help="producer clients")] = 2,
     consumers: Annotated[int, typer.Option(help="consumer clients on each cluster")] = 2,
     max_records: Annotated[int, typer.Option(help="records of one send: 1 to this")] = 4,
+    client_life: Annotated[
+        int, typer.Option(help="operations of one producer client, as of a job or a lambda; 0: it stays")
+    ] = 0,
+    txn_hold: Annotated[float, typer.Option(help="seconds that transactions stay open, as a stream processor's")] = 0.0,
     isolation: Annotated[
         str, typer.Option(help="of the consumers: read_committed or read_uncommitted")
     ] = "read_committed",

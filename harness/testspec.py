@@ -19,6 +19,7 @@ class TestSpec(BaseModel):
 
     time_limit: seconds of load; settle_limit and final_limit: bounds, in seconds, of the wait for the mirror
     to catch up and of the final reads. brokers: per cluster. rate: operations per second, 0 = flat out.
+    client_life: operations of a producer client, 0 = for ever. txn_hold: seconds that transactions stay open.
     authorizer: clusters with one, for which everybody here is a super user. cleanup_policy: of the workload's topics;
     with compact the cleaner runs all the time.
     """
@@ -46,6 +47,8 @@ class TestSpec(BaseModel):
     producers: int = Field(default=2, ge=1, le=64)
     consumers: int = Field(default=2, ge=1, le=64)
     max_records: int = Field(default=4, ge=1, le=1000)
+    client_life: int = Field(default=0, ge=0, le=1_000_000)
+    txn_hold: float = Field(default=0.0, ge=0, le=10)
     isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
     acks: Literal["all", "1"] = "all"
     min_insync_replicas: int | None = Field(default=None, ge=1, le=9)

@@ -8,8 +8,10 @@ Producers run on every writable endpoint, by option `producer`:
 
 A *process* is one logical, single-threaded actor with at most one operation under way (`p3`; after an `info` its
 place is taken by `p3.1`). A *client* is one incarnation of a confluent-kafka object (`A-producer-0#2`). One plain or
-idempotent producer carries `processes` processes, a transactional one carries one. Values say who sent them
-(workloads.values). How operations end: workloads.sends and workloads.transactions; which errors are definite:
+idempotent producer carries `processes` processes, a transactional one carries one, and so does one that lives shortly
+(`client_life`: so many operations, then a new client takes its place, transactional ones under another
+transactional.id, as jobs and lambdas do). `txn_hold` keeps transactions open, as stream processors do. Values say who
+sent them (workloads.values). How operations end: workloads.sends and workloads.transactions; which errors are definite:
 workloads.error_table; consumers: workloads.consumers; the end of the run: workloads.final_reads.
 
 What it cannot show: what groups do (no consumer joins one), what compaction and keys do (keys are process names), and
@@ -37,13 +39,14 @@ from workloads.values import Names, run_tag
 
 _UNLIMITED: Final = 400.0  # operations a second that the floor counts with when the rate is not limited
 _TXN_PER_PRODUCER: Final = 5.0  # transactions a second one producer manages on a slow machine
+_LIVES_PER_PRODUCER: Final = 3.0  # incarnations a second, likewise
 _FLOOR_SHARE: Final = 0.1
 
 
 def check_options(options: WorkloadOptions) -> None:
     """Raise UsageError, naming the option, for a value that makes no sense."""
     least = {"topics": 1, "partitions": 1, "replication": 1, "producers": 1, "processes": 1, "max_records": 1}
-    least |= {"consumers": 0, "value_bytes": 0}
+    least |= {"consumers": 0, "value_bytes": 0, "client_life": 0, "txn_hold": 0}
     for name, minimum in least.items():
         value = getattr(options, name)
         if value < minimum:
@@ -84,13 +87,17 @@ class Append:
     def floor(self, options: WorkloadOptions, *, time_limit_s: float) -> Floor:
         """A tenth of the operations that the rate asks for, and a few polls: what a slow machine under faults manages.
 
-        Sends: 10 % of rate × time (rate 0 counts as 400/s; transactions as 5/s per producer at most).
+        Sends: 10 % of rate × time (rate 0 counts as 400/s; transactions as 5/s per producer at most, and as one per
+        hold; operations of clients that live shortly as three lives a second).
         Polls with records: one per five seconds. Records read on the destination: half as many as sends.
         """
         check_options(options)
         rate = min(options.rate or _UNLIMITED, _UNLIMITED)
         if options.producer == "transactional":
-            rate = min(rate, _TXN_PER_PRODUCER * options.producers)
+            each = 1 / max(1 / _TXN_PER_PRODUCER, options.txn_hold)
+            rate = min(rate, each * options.producers)
+        if options.client_life:
+            rate = min(rate, _LIVES_PER_PRODUCER * options.client_life * options.producers)
         sends = max(1, int(rate * time_limit_s * _FLOOR_SHARE))
         reads = options.consumers > 0
         return Floor(
@@ -134,6 +141,7 @@ class Append:
     ) -> Client:
         options, names = context.options, Names.of(context.extra)
         transactional = options.producer == "transactional"
+        processes = 1 if transactional or options.client_life else options.processes
         plan = SendPlan(
             seed=context.seed,
             role=role,
@@ -142,7 +150,7 @@ class Append:
             max_records=options.max_records,
             value_bytes=options.value_bytes,
             abort_ratio=options.abort_ratio,
-            processes=1 if transactional else options.processes,
+            processes=processes,
         )
         shared: dict[str, Any] = {
             "cluster": endpoint.cluster,
@@ -152,14 +160,17 @@ class Append:
             "recorder": context.recorder,
             "bucket": bucket,
             "stop": stop,
+            "life": options.client_life,
         }
         if transactional:
-            config = partial(
-                producer_config, endpoint.bootstrap, options=options, transactional_id=f"{context.run_id}-{role}"
-            )
-            return TxnClient(config=config, **shared)
-        config = partial(producer_config, endpoint.bootstrap, options=options)
-        return SendClient(config=config, processes=options.processes, **shared)
+
+            def config(client: str) -> dict[str, Any]:
+                name = f"{context.run_id}-{client if options.client_life else role}"
+                return producer_config(endpoint.bootstrap, client, options, transactional_id=name)
+
+            return TxnClient(config=config, hold_s=options.txn_hold, **shared)
+        plain = partial(producer_config, endpoint.bootstrap, options=options)
+        return SendClient(config=plain, processes=processes, **shared)
 
     def _consumer(
         self, context: WorkloadContext, endpoint: Endpoint, role: str, member: int, stop: StopSignal

@@ -43,7 +43,9 @@ class WorkloadOptions:
     consumers: int = 2  # per cluster
     processes: int = 8  # logical processes per producer client
     max_records: int = 4  # records per send operation: 1 … this
+    client_life: int = 0  # operations after which a producer client makes way for a new one; 0: it stays
     abort_ratio: float = 0.2  # of transactions that are aborted on purpose
+    txn_hold: float = 0.0  # seconds that transactions stay open after their records were written
     isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
     acks: Literal["all", "1"] = "all"
     value_bytes: int = 0  # pad values to this size

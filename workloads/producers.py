@@ -5,13 +5,15 @@ hang on round trips. Everything of one client happens in one thread (librdkafka 
 `poll`), so the order of invocations is the order in which records entered the client.
 
 A process whose send ends as `info` is retired, and another name goes on in its place. A client with a fatal error
-is thrown away (`crash`), and a new incarnation takes its place.
+is thrown away (`crash`), and a new incarnation takes its place. So it does at the end of a client's life, when that is
+limited: jobs and lambdas write little and come again as new clients.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -42,6 +44,7 @@ class SendClient:
     """One producer client and its processes. `run` is the body of its thread.
 
     role: its name without incarnation, `A-producer-0`. config: makes the client's configuration from its name.
+    life: operations of one incarnation; 0: no limit.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class SendClient:
         recorder: Recorder,
         bucket: TokenBucket,
         stop: StopSignal,
+        life: int = 0,
     ) -> None:
         self.tally = Tally(cluster)
         self._cluster = cluster
@@ -67,6 +71,8 @@ class SendClient:
         self._now_ns = recorder.clock.now_ns
         self._bucket = bucket
         self._stop = stop
+        self._life = life or sys.maxsize
+        self._left = 0  # operations that this incarnation may still begin
         self._idle: deque[str] = deque(names.process("p") for _ in range(processes))
         self._under_way: dict[int, Send] = {}
         self._doomed: Classified | None = None
@@ -81,11 +87,15 @@ class SendClient:
         self._open()
         try:
             while not self._stop.is_set():
-                for _ in range(self._bucket.take(len(self._idle))):
+                for _ in range(self._bucket.take(min(len(self._idle), self._left))):
                     self._send(self._idle.popleft())
-                self._serve(min(self._bucket.wait_s(), _IDLE_POLL_S) if self._idle else _IDLE_POLL_S)
+                ready = self._idle and self._left
+                self._serve(min(self._bucket.wait_s(), _IDLE_POLL_S) if ready else _IDLE_POLL_S)
                 if self._doomed is not None:
                     self._replace(self._doomed)
+                elif not self._left and not self._under_way:
+                    self._close()
+                    self._open()
             self._drain(self._stop.remaining_s(at_most=3600) / 2)
         finally:
             self._close()
@@ -94,6 +104,7 @@ class SendClient:
         self._client = self._names.client(self._role)
         self._plan.use_client(self._client)
         self._doomed = None
+        self._left = self._life
         self._producer = Producer(self._config(self._client) | {"error_cb": self._on_client_error})
 
     def _serve(self, time_s: float) -> None:
@@ -109,6 +120,7 @@ class SendClient:
             raise self._broken
 
     def _send(self, process: str) -> None:
+        self._left -= 1
         records = self._plan.records(process)
         index = self._recorder.invoke(
             process, F.SEND.value, cluster=self._cluster, client=self._client, records=records

@@ -19,6 +19,7 @@ A transactional producer has one process; several of them give concurrency.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -86,6 +87,7 @@ class TxnClient:
 
     role: its name without incarnation. config: makes the client's configuration, transactional.id included.
     hold_s: how long each transaction is kept open after its records were written. wait_s: before the first one.
+    life: transactions of one incarnation; 0: no limit.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class TxnClient:
         stop: StopSignal,
         hold_s: float = 0.0,
         wait_s: float = 0.0,
+        life: int = 0,
     ) -> None:
         self.tally = Tally(cluster)
         self._cluster = cluster
@@ -113,6 +116,8 @@ class TxnClient:
         self._stop = stop
         self._hold_s = hold_s
         self._wait_s = wait_s
+        self._life = life or sys.maxsize
+        self._left = 0  # transactions that this incarnation may still begin
         self._process = names.process("p")
         self._count = 0
         self._fatal: KafkaError | None = None
@@ -128,6 +133,8 @@ class TxnClient:
                     self._stop.wait(_PAUSE_S)
                 elif self._bucket.take(1):
                     self._transaction()
+                    if not self._left:
+                        self._close()
                 else:
                     self._stop.wait(min(self._bucket.wait_s(), _IDLE_S))
         finally:
@@ -138,6 +145,7 @@ class TxnClient:
         self._client = self._names.client(self._role)
         self._plan.use_client(self._client)
         self._fatal = None
+        self._left = self._life
         producer = Producer(self._config(self._client) | {"error_cb": self._on_client_error})
         self._producer = producer
         while not self._stop.is_set():
@@ -151,6 +159,7 @@ class TxnClient:
         return False
 
     def _transaction(self) -> None:
+        self._left -= 1
         txn = Txn(name=f"{self._client}:{self._count}", records=self._plan.records(self._process))
         self._count += 1
         txn.fates = [None] * len(txn.records)
