@@ -5,10 +5,11 @@ Judged only where the mirror promises it (capability `offset_identity`, contract
 rewritten; where the mirror rewrites producer ids, these and the CRC may differ, and contents are compared by hash.
 Each difference is told once, by its most telling kind: a lost record is `mirror_loss`, a lost marker `marker_missing`,
 everything behind an unclean election `unclean_divergence`, other missing or extra offsets `gap_identity`, and what is
-there on both sides with unequal contents `offset_identity`.
+there on both sides with unequal contents `offset_identity`. On compacted topics, where each broker cleans by itself, a
+gap that was closed shows by a record that has another offset than on the source: `gap_identity`.
 
-Cannot see: differences of batches on compacted topics, where each broker cleans by itself (records that both sides hold
-are compared there too); in an imported history without a cut, what lies above the last carried record; equal damage.
+Cannot see: differences of batches on compacted topics, and offsets that only one side holds there; in an imported
+history without a cut, what lies above the last carried record; equal damage.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ GAPS = Kind(
     severity=Severity.S1,
     section=2,
     what="both logs hold the same set of offsets: gaps stay gaps",
-    blind="compacted topics, where each broker cleans by itself",
+    blind="records of compacted topics that only one side holds: each broker cleans by itself",
     sources=("KIP-1279",),
     requires=_NEEDS,
 )
@@ -66,7 +67,7 @@ def find(t: Tables) -> DataFrame | None:
     """Anomalies on the destination."""
     if bounds(t) is None:
         return None
-    return union([_unclean(t), _contents(t), _gaps(t), _topic_ids(t)])
+    return union([_unclean(t), _contents(t), _gaps(t), _moves(t), _topic_ids(t)])
 
 
 def ranges(t: Tables) -> DataFrame | None:
@@ -203,6 +204,11 @@ def _contents(t: Tables) -> DataFrame | None:
     contents = records.where("a is not null and b is not null").join(told, [*PAIR, "offset"], "left_anti")
     # Batches with equal CRCs cannot hold unequal records; unequal ones are told above.
     contents = contents.where("compacted") if _crcs_known(t) else _before_divergence(t, contents, "offset")
+    moved = moved_values(t)
+    if moved is not None:  # what lies there instead of another record is told by its move
+        contents = contents.withColumn("value", F.col("b.value")).join(
+            moved.select(*PAIR, "value"), [*PAIR, "value"], "left_anti"
+        )
     words = [F.coalesce(F.col(f"{s}.control_type"), F.col(f"{s}.value"), F.lit("no value")) for s in ("a", "b")]
     of_records = contents.select(
         *(*PAIR, *_NAMES, "offset"),
@@ -251,6 +257,40 @@ def _gaps(t: Tables) -> DataFrame | None:
         explain=sentence(
             "offset %s of %s-%s holds %s on %s and nothing on %s",
             *("offset", "destination_topic", "partition", what, there, gone),
+        ),
+    )
+
+
+def moved_values(t: Tables) -> DataFrame | None:
+    """Records of compacted topics that both sides hold once, at different offsets: PAIR, value, there (the source's
+    offset), offset (the destination's). None where the mirror does not keep offsets, or nothing is compacted."""
+    if not _compacted(t):
+        return None
+    return once(t, "moved", _moved)
+
+
+def _moved(t: Tables) -> DataFrame | None:
+    where, values = ranges(t), carried(t)
+    if where is None or values is None:
+        return None
+    both = values.where("a_all = 1 and b_all = 1 and b_first is not null and a_any != b_first")
+    both = both.join(F.broadcast(where.where("compacted").select(*PAIR)), list(PAIR), "left_semi")
+    return both.select(*PAIR, "value", F.col("a_any").alias("there"), F.col("b_first").alias("offset"))
+
+
+def _moves(t: Tables) -> DataFrame | None:
+    moved, where = moved_values(t), ranges(t)
+    if moved is None or where is None:
+        return None
+    return anomalies(
+        moved.join(F.broadcast(where.select(*PAIR, *_NAMES)), list(PAIR)),
+        "gap_identity",
+        cluster="destination",
+        topic="destination_topic",
+        rank=F.col("there"),
+        explain=sentence(
+            "%s has offset %s in %s-%s on %s and offset %s on %s",
+            *("value", "there", "destination_topic", "partition", "source", "offset", "destination"),
         ),
     )
 

@@ -123,6 +123,15 @@ def compaction_is_each_broker_s_own(c: Case) -> list[Found]:
 
 
 @STRICT.case
+def a_gap_of_compaction_was_closed(c: Case) -> list[Found]:
+    """The rest of both logs is each cleaner's own; a record that both hold has one offset."""
+    c.log("A", (0, "a", {"key": "k"}), (4, "b", {"key": "l"}), (6, "d", {"key": "n"}))
+    c.log("B", (0, "a", {"key": "k"}), (1, "b", {"key": "l"}), (3, "d", {"key": "n"}), (4, "e", {"key": "m"}))
+    c.row("configs", cluster="A", event="look", name="cleanup.policy", value="compact")
+    return [("gap_identity", 1, "b"), ("gap_identity", 3, "d"), ("offset_identity", 4, "e")]
+
+
+@STRICT.case
 def topic_ids_differ(c: Case) -> list[Found]:
     c.log("A", (0, "a", {"topic_id": "x"}))
     c.log("B", (0, "a", {"topic_id": "y"}))
