@@ -1,11 +1,12 @@
 """The scoreboard of the design threads: claims, the designs that hold or break them, and what stored runs found.
 
 A stored run counts for a claim's design when it finished, was judged, mirrored with that very design, and was made
-with the test that the claim names.
+with the test that the claim names. What the published board was made of is kept in docs/claims.json (`publish`).
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +18,8 @@ from typing import Any, Final
 
 from harness.errors import HistoryError, UsageError
 from harness.history.runfile import read_meta
-from harness.mirrors.reference.design import Design, design_from, parse_design
-from harness.report.results import Results, load_results
+from harness.mirrors.reference.design import Design, design_from, design_values, parse_design
+from harness.report.results import load_results
 from harness.testspec import TestSpec, parse_spec
 
 MIRROR: Final = "reference"
@@ -37,13 +38,17 @@ class Outcome(StrEnum):
     SHOWN = "shown"
     NOT_SHOWN = "not shown"
     CONTRADICTED = "contradicted"
+    OTHERS = "other kinds found"
     UNKNOWN = "unknown"
     NOT_RUN = "not run"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One argument. holds, breaks: designs as `--design` takes them. test: keys of the test that shows it."""
+    """One argument. holds, breaks: designs as `--design` takes them. test: keys of the test that shows it.
+
+    each: every one of the kinds has to be found, not just one of them.
+    """
 
     name: str
     argument: str
@@ -52,6 +57,7 @@ class Claim:
     kinds: tuple[str, ...]
     test: Mapping[str, Any] | None = None
     why_not: str = ""
+    each: bool = False
 
     def spec(self, design: str) -> TestSpec:
         """The test of one of its designs. Raises UsageError when there is none."""
@@ -63,23 +69,28 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredResult:
-    """A judged run of the reference mirror."""
+    """A judged run of the reference mirror. found: kind → how many; forbidden: those that its contract never allows."""
 
-    folder: Path
+    run: str
     spec: TestSpec
     design: Design
-    results: Results
+    verdict: str
+    found: Mapping[str, int]
+    forbidden: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What runs found of one design of one claim. found: kind → how many, over all runs."""
+    """What runs found of one design of one claim. found: kind of the claim → how many, over all runs; forbidden: kinds
+    that the design's contract does not allow; missing: kinds of the claim that were not found and had to be."""
 
     design: str
     role: Role
     outcome: Outcome
     runs: tuple[str, ...] = ()
     found: Mapping[str, int] = field(default_factory=dict)
+    forbidden: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 def load_claims() -> tuple[Claim, ...]:
@@ -110,8 +121,49 @@ def stored_results(folder: Path) -> list[StoredResult]:
             results = load_results(path.parent)
         except (HistoryError, UsageError):
             continue
-        found.append(StoredResult(folder=path.parent, spec=spec, design=design, results=results))
+        found.append(
+            StoredResult(
+                run=path.parent.name,
+                spec=spec,
+                design=design,
+                verdict=results.verdict,
+                found={a.kind: a.count for a in results.anomalies if a.count},
+                forbidden=frozenset(a.kind for a in results.forbidden if a.severity != "unknown"),
+            )
+        )
     return found
+
+
+def publish(stored: Iterable[StoredResult], claims: Sequence[Claim]) -> str:
+    """The stored results that count for a claim, as JSON: what `published` reads."""
+    counted = [
+        {
+            "run": one.run,
+            "spec": one.spec.model_dump(mode="json", exclude_defaults=True),
+            "design": design_values(one.design),
+            "verdict": one.verdict,
+            "found": dict(sorted(one.found.items())),
+            "forbidden": sorted(one.forbidden),
+        }
+        for one in stored
+        if any(_counts(claim, design, one) for claim in claims for design in (*claim.holds, *claim.breaks))
+    ]
+    return json.dumps(counted, indent=1, sort_keys=True) + "\n"
+
+
+def published(text: str) -> list[StoredResult]:
+    """Stored results from the JSON of `publish`."""
+    return [
+        StoredResult(
+            run=one["run"],
+            spec=parse_spec(one["spec"], where="docs/claims.json"),
+            design=design_from(one["design"]),
+            verdict=one["verdict"],
+            found=one["found"],
+            forbidden=frozenset(one["forbidden"]),
+        )
+        for one in json.loads(text)
+    ]
 
 
 _SWITCHES: Final = frozenset(Design.__dataclass_fields__)
@@ -123,18 +175,28 @@ def findings(claim: Claim, stored: Sequence[StoredResult]) -> list[Finding]:
 
 
 def _finding(claim: Claim, design: str, role: Role, stored: Iterable[StoredResult]) -> Finding:
-    chosen = parse_design(design.split())
-    runs = [one for one in stored if one.design == chosen and _same_test(claim, one.spec)]
+    runs = [one for one in stored if _counts(claim, design, one)]
     found: Counter[str] = Counter()
     for one in runs:
-        found.update({a.kind: a.count for a in one.results.anomalies if a.kind in claim.kinds and a.count})
+        found.update({kind: count for kind, count in one.found.items() if kind in claim.kinds})
+    forbidden = sorted({kind for one in runs for kind in one.forbidden})
+    missing = [kind for kind in claim.kinds if kind not in found]
+    broken = bool(found) and not (claim.each and missing)
+    if role is Role.HOLDS:
+        broken = bool(found)
     return Finding(
         design=design,
         role=role,
-        outcome=outcome(role, broken=bool(found), verdicts=[one.results.verdict for one in runs]),
-        runs=tuple(one.folder.name for one in runs),
+        outcome=outcome(role, broken=broken, others=bool(forbidden), verdicts=[one.verdict for one in runs]),
+        runs=tuple(one.run for one in runs),
         found=dict(sorted(found.items())),
+        forbidden=tuple(forbidden),
+        missing=tuple(missing) if claim.each and runs and role is Role.BREAKS else (),
     )
+
+
+def _counts(claim: Claim, design: str, one: StoredResult) -> bool:
+    return one.design == parse_design(design.split()) and _same_test(claim, one.spec)
 
 
 def _same_test(claim: Claim, spec: TestSpec) -> bool:
@@ -144,14 +206,17 @@ def _same_test(claim: Claim, spec: TestSpec) -> bool:
     return all(getattr(spec, key) == getattr(wanted, key) for key in (k.replace("-", "_") for k in claim.test))
 
 
-def outcome(role: Role, *, broken: bool, verdicts: Sequence[str]) -> Outcome:
-    """broken: whether a kind of the claim was found. verdicts: of the runs."""
+def outcome(role: Role, *, broken: bool, others: bool, verdicts: Sequence[str]) -> Outcome:
+    """broken: whether kinds of the claim were found. others: whether kinds that the contract never allows were.
+    verdicts: of the runs."""
     if not verdicts:
         return Outcome.NOT_RUN
+    if role is Role.HOLDS and broken:
+        return Outcome.CONTRADICTED
+    if others:
+        return Outcome.OTHERS
     if role is Role.BREAKS:
         return Outcome.SHOWN if broken else Outcome.NOT_SHOWN
-    if broken:
-        return Outcome.CONTRADICTED
     return Outcome.SHOWN if "valid" in verdicts else Outcome.UNKNOWN
 
 

@@ -242,7 +242,7 @@ def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, 
 
 def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int:
     """`shatter claims`. Every missing test is checked before the first one starts."""
-    from harness.claims import findings, load_claims, missing, stored_results
+    from harness.claims import findings, load_claims, missing, publish, stored_results
     from harness.provision import make_plan
     from harness.report import claims as page
 
@@ -264,6 +264,7 @@ def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int
     if write is not None:
         write.mkdir(parents=True, exist_ok=True)
         (write / "claims.md").write_text(page.markdown(board), encoding="utf-8")
+        (write / "claims.json").write_text(publish(stored, claims), encoding="utf-8")
         (write / "claims.html").write_text(page.html(board), encoding="utf-8")
         console.print(f"written to {write}", highlight=False, soft_wrap=True)
     return EXIT_VALID

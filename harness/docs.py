@@ -21,6 +21,7 @@ def pages() -> dict[str, str]:
     """File name in docs/ → its text."""
     made = {f"{what}.md": _page(what) for what in _TITLES}
     made["history-format.md"] = _history_format()
+    made["claims.md"] = _claims()
     return made
 
 
@@ -118,6 +119,17 @@ def _history_format() -> str:
     return document()
 
 
+def _claims() -> str:
+    """The scoreboard, from the results of runs on real clusters that are kept beside it."""
+    from harness.claims import findings, load_claims, published
+    from harness.report.claims import markdown
+
+    stored = published((_FOLDER / "claims.json").read_text(encoding="utf-8"))
+    return markdown([(claim, findings(claim, stored)) for claim in load_claims()])
+
+
+_FOLDER = Path(__file__).resolve().parent.parent / "docs"
+
 if __name__ == "__main__":
-    for changed_page in write(Path(__file__).resolve().parent.parent / "docs"):
+    for changed_page in write(_FOLDER):
         sys.stdout.write(f"{changed_page.name}\n")

@@ -23,15 +23,25 @@ def shown_test(claim: Claim) -> str:
 
 def row(claim: Claim, finding: Finding) -> tuple[str, ...]:
     """One row's texts, as in HEAD."""
-    found = ", ".join(f"{kind} {count}" for kind, count in finding.found.items())
     return (
         claim.name,
         finding.design or "strict",
         "hold" if finding.role.value == "holds" else "break",
         ", ".join(claim.kinds),
-        f"{finding.outcome}: {found}" if found else str(finding.outcome),
+        _told(finding),
         ", ".join(finding.runs),
     )
+
+
+def _told(finding: Finding) -> str:
+    """The outcome, and the kinds that made it."""
+    parts = [
+        ("", [f"{kind} {count}" for kind, count in finding.found.items()]),
+        ("not allowed: ", finding.forbidden),
+        ("not found: ", finding.missing),
+    ]
+    told = "; ".join(head + ", ".join(kinds) for head, kinds in parts if kinds)
+    return f"{finding.outcome}: {told}" if told else str(finding.outcome)
 
 
 def markdown(board: Board) -> str:
@@ -60,5 +70,6 @@ def html(board: Board) -> str:
 
 _INTRO: Final = (
     "What the design threads of Cluster Mirroring argue, and what runs of the reference mirror on real clusters found. "
-    "`shatter claims` writes this from stored runs; `shatter claims --run` runs what is missing."
+    "`shatter claims` shows it of stored runs, and `--run` runs what is missing. The results of the runs behind this page "
+    "are in claims.json (`shatter claims --write docs`)."
 )

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.claims import Claim, Outcome, Role, findings, load_claims, missing, outcome, stored_results
+from harness.claims import (
+    Claim,
+    Outcome,
+    Role,
+    findings,
+    load_claims,
+    missing,
+    outcome,
+    publish,
+    published,
+    stored_results,
+)
 from harness.contracts import load
 from harness.history.runfile import RUN_FILE
 from harness.history.runmeta import RunMeta, TestParameters
@@ -41,19 +53,22 @@ def test_every_test_of_a_claim_can_be_planned(claim: Claim, design: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("role", "broken", "verdicts", "expected"),
+    ("role", "broken", "others", "verdicts", "expected"),
     [
-        (Role.HOLDS, False, [], Outcome.NOT_RUN),
-        (Role.HOLDS, False, ["valid"], Outcome.SHOWN),
-        (Role.HOLDS, False, ["unknown"], Outcome.UNKNOWN),
-        (Role.HOLDS, True, ["valid", "invalid"], Outcome.CONTRADICTED),
-        (Role.BREAKS, True, ["valid"], Outcome.SHOWN),
-        (Role.BREAKS, False, ["valid"], Outcome.NOT_SHOWN),
-        (Role.BREAKS, False, [], Outcome.NOT_RUN),
+        (Role.HOLDS, False, False, [], Outcome.NOT_RUN),
+        (Role.HOLDS, False, False, ["valid"], Outcome.SHOWN),
+        (Role.HOLDS, False, False, ["unknown"], Outcome.UNKNOWN),
+        (Role.HOLDS, True, False, ["valid", "invalid"], Outcome.CONTRADICTED),
+        (Role.HOLDS, True, True, ["invalid"], Outcome.CONTRADICTED),
+        (Role.HOLDS, False, True, ["invalid"], Outcome.OTHERS),
+        (Role.BREAKS, True, False, ["valid"], Outcome.SHOWN),
+        (Role.BREAKS, True, True, ["invalid"], Outcome.OTHERS),
+        (Role.BREAKS, False, False, ["valid"], Outcome.NOT_SHOWN),
+        (Role.BREAKS, False, False, [], Outcome.NOT_RUN),
     ],
 )
-def test_outcomes(role: Role, broken: bool, verdicts: list[str], expected: Outcome) -> None:
-    assert outcome(role, broken=broken, verdicts=verdicts) is expected
+def test_outcomes(role: Role, broken: bool, others: bool, verdicts: list[str], expected: Outcome) -> None:
+    assert outcome(role, broken=broken, others=others, verdicts=verdicts) is expected
 
 
 CLAIM = Claim(
@@ -66,8 +81,17 @@ CLAIM = Claim(
 )
 
 
-def store(folder: Path, name: str, design: str, *, found: dict[str, int], valid: Any = True, **more: Any) -> None:
-    """A run's folder as `shatter run` leaves it, without its tables."""
+def store(
+    folder: Path,
+    name: str,
+    design: str,
+    *,
+    found: dict[str, int],
+    valid: Any = True,
+    allowed: set[str] | None = None,
+    **more: Any,
+) -> None:
+    """A run's folder as `shatter run` leaves it, without its tables. allowed: kinds; None: all of them."""
     spec = TestSpec(name=name, mirror="reference", **{"scenario": "failover", **more})
     path = folder / name
     path.mkdir(parents=True)
@@ -78,7 +102,10 @@ def store(folder: Path, name: str, design: str, *, found: dict[str, int], valid:
     )
     meta = RunMeta(run_id=name, status="finished", test=test)
     (path / RUN_FILE).write_text(meta.model_dump_json())
-    anomalies = {kind: {"count": count, "severity": "S1", "allowed": True} for kind, count in found.items()}
+    anomalies = {
+        kind: {"count": count, "severity": "S1", "allowed": allowed is None or kind in allowed}
+        for kind, count in found.items()
+    }
     (path / "results.json").write_text(json.dumps({"valid": valid, "contract": "x", "anomalies": anomalies}))
 
 
@@ -96,6 +123,34 @@ def test_runs_count_for_their_own_design_and_test(tmp_path: Path) -> None:
     assert (breaks.outcome, breaks.runs, breaks.found) == (Outcome.SHOWN, ("three", "two"), {"pid_swallowed": 7})
     assert missing([CLAIM], stored) == []
     assert missing([CLAIM], []) == [(CLAIM, ""), (CLAIM, "producer_ids=verbatim")]
+
+
+def test_kinds_that_the_contract_never_allows_are_an_outcome_of_their_own(tmp_path: Path) -> None:
+    store(tmp_path, "one", "producer_ids=verbatim", found={"pid_swallowed": 2, "stuck": 1}, allowed={"pid_swallowed"})
+    _, breaks = findings(CLAIM, stored_results(tmp_path))
+    assert (breaks.outcome, breaks.forbidden) == (Outcome.OTHERS, ("stuck",))
+    assert "other kinds found: pid_swallowed 2; not allowed: stuck" in page.markdown([(CLAIM, [breaks])])
+
+
+def test_a_claim_of_each_kind_wants_all_of_them(tmp_path: Path) -> None:
+    claim = replace(CLAIM, kinds=("lost_write", "pid_swallowed"), each=True)
+    store(tmp_path, "one", "producer_ids=verbatim", found={"pid_swallowed": 2})
+    _, breaks = findings(claim, stored_results(tmp_path))
+    assert (breaks.outcome, breaks.missing) == (Outcome.NOT_SHOWN, ("lost_write",))
+    assert "not shown: pid_swallowed 2; not found: lost_write" in page.markdown([(claim, [breaks])])
+    store(tmp_path, "two", "producer_ids=verbatim", found={"lost_write": 1})
+    _, breaks = findings(claim, stored_results(tmp_path))
+    assert (breaks.outcome, breaks.missing) == (Outcome.SHOWN, ())
+
+
+def test_what_is_published_gives_the_same_board_and_holds_no_other_runs(tmp_path: Path) -> None:
+    store(tmp_path, "one", "", found={"cross_partition": 3})
+    store(tmp_path, "two", "producer_ids=verbatim", found={"pid_swallowed": 2})
+    store(tmp_path, "other", "acl_sync=off", found={})
+    stored = stored_results(tmp_path)
+    text = publish(stored, [CLAIM])
+    assert [one["run"] for one in json.loads(text)] == ["one", "two"]
+    assert findings(CLAIM, published(text)) == findings(CLAIM, stored)
 
 
 def test_the_pages_name_every_design_and_what_was_found(tmp_path: Path) -> None:
