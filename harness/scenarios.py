@@ -113,9 +113,11 @@ def round_trip(steps: Steps) -> None:
 
 
 def chain(steps: Steps) -> None:
-    """A is mirrored to B and B to C; then clients move to B while its mirror to C goes on: C must be B's equal."""
+    """A is mirrored to B and B to C; clients move to B while its mirror to C goes on, and in the end to C."""
     _fail_over(steps)
     steps.settle()
+    steps.stop_mirror("B", "C")
+    steps.write("C", seconds=WRITE_S)
 
 
 def _scenario(steps: Callable[[Steps], None], **routes: tuple[Route, ...]) -> Scenario:

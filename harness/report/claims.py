@@ -70,6 +70,6 @@ def html(board: Board) -> str:
 
 _INTRO: Final = (
     "What the design threads of Cluster Mirroring argue, and what runs of the reference mirror on real clusters found. "
-    "`shatter claims` shows it of stored runs, and `--run` runs what is missing. The results of the runs behind this page "
+    "`shatter claims` shows it of stored runs, and `--run` runs what is missing. Results of the runs behind this page "
     "are in claims.json (`shatter claims --write docs`)."
 )

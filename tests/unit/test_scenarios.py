@@ -51,6 +51,7 @@ def test_a_round_trip_ends_where_it_began() -> None:
     assert told("failover") == ["stop AB", "work", "write B"]
     back = ["stop AB", "work", "write B", "start BA", "write B", "settle", "stop BA", "write A"]
     assert told("failover-failback") == back
+    assert told("chain") == ["stop AB", "work", "write B", "settle", "stop BC", "write C"]
     assert told("round-trip") == [*back, "start AB", "write A", "settle"]
 
 
