@@ -65,7 +65,7 @@ def find(t: Tables) -> DataFrame | None:
         F.least("missed_ns", F.when(F.col("cut_ns") >= F.col("last_ns"), F.col("cut_ns"))).alias("source_end"),
         F.lit(True).alias("on_source"),
     )
-    local = _local(there, looks, deleted, _mirrors_own(acls))
+    local = _local(t, there, looks, deleted, _mirrors_own(acls))
     return union([local, _stale(t, acls, ends, at_source), _appeared(t, acls, looks, there)])
 
 
@@ -101,24 +101,29 @@ def _absences(there: DataFrame, looks: DataFrame, deleted: DataFrame) -> DataFra
 
 
 def _mirrors_own(acls: DataFrame) -> DataFrame:
-    """Bindings that a mirror made on its own account, e.g. to keep clients from a mirrored topic: KEY. No
-    administrator made them, and no source ever had them."""
-    rows = acls.where("binding is not null")
-    hands = rows.groupBy(*KEY).agg(
-        F.max((F.col("event") == "create") & by_mirror()).alias("its"),
-        F.max((F.col("event") == "create") & ~by_mirror()).alias("made"),
-    )
-    sources = rows.select(F.col("cluster").alias("source"), "binding").distinct()
-    own = hands.where("its and not made").withColumn("source", source_of("cluster"))
-    return own.join(sources, ["source", "binding"], "left_anti").select(*KEY)
+    """Bindings that a mirror made on its own account, e.g. to keep clients from a mirrored topic: KEY. Nobody but
+    mirrors had a hand in them, on any cluster."""
+    changed = F.col("event") != "look"
+    hands = acls.where("binding is not null").groupBy(*KEY)
+    hands = hands.agg(F.max(changed & by_mirror()).alias("its"), F.max(changed & ~by_mirror()).alias("made"))
+    others = hands.where("made or not its").select("binding").distinct()
+    return hands.where("its").join(others, "binding", "left_anti").select(*KEY)
 
 
-def _local(there: DataFrame, looks: DataFrame, deleted: DataFrame, own: DataFrame) -> DataFrame:
+def _with_source(t: Tables, rows: DataFrame) -> DataFrame:
+    """`source`: the cluster that is mirrored to the row's; B for A where a run mirrors back."""
+    source = source_of("cluster")
+    if t.has("mirror_states") and not t.table("mirror_states").where("cluster = 'A'").isEmpty():
+        source = F.coalesce(source, F.when(F.col("cluster") == "A", "B"))
+    return rows.withColumn("source", source)
+
+
+def _local(t: Tables, there: DataFrame, looks: DataFrame, deleted: DataFrame, own: DataFrame) -> DataFrame:
     missed = _missed(there, looks).join(own, list(KEY), "left_anti")
     by_admin = deleted.where(~by_mirror()).select(*KEY, F.col("time_ns").alias("deleted_ns"))
     undone = (missed.cluster == by_admin.cluster) & (missed.binding == by_admin.binding)
     undone = undone & by_admin.deleted_ns.between(missed.time_ns, missed.look_ns)
-    missed = missed.join(by_admin, undone, "left_anti").withColumn("source", source_of("cluster"))
+    missed = _with_source(t, missed.join(by_admin, undone, "left_anti"))
     away = _absences(there, looks, deleted).withColumnsRenamed({"cluster": "away_from", "binding": "away"})
     followed = (away.away_from == missed.source) & (away.away == missed.binding) & (away.from_ns <= missed.look_ns)
     followed = followed & (F.coalesce(away.until_ns, missed.time_ns + 1) > missed.time_ns)
@@ -133,7 +138,7 @@ def _stale(t: Tables, acls: DataFrame, ends: DataFrame, at_source: DataFrame) ->
     bound = 0 if t.stored.imported else int(float(t.meta.floor.get("acl_bound_s", BOUND_S)) * 1e9)
     made = acls.where("event = 'create'").where(~by_mirror()).select(*KEY).distinct()
     rows = ends.where("missed_ns is null and coalesce(cut_ns < last_ns, true)").join(made, list(KEY), "left_anti")
-    rows = rows.withColumn("source", source_of("cluster")).join(at_source, ["source", "binding"])
+    rows = _with_source(t, rows).join(at_source, ["source", "binding"])
     rows = rows.where(F.col("last_ns") > F.col("source_end") + bound)
     if t.has("mirror_states"):
         stopped = stopped_since(t).groupBy("cluster").agg(F.min("stopped_ns").alias("stopped_ns"))

@@ -27,8 +27,8 @@ from nemeses.base import (
     Target,
     Timing,
 )
-from nemeses.cut_off import ROLES, CutOff, cut_off, join_again, names, source_fault, source_targets
-from nemeses.direct import delete_records, high_watermark
+from nemeses.cut_off import ROLES, SOURCE, CutOff, cut_off, join_again, names, source_fault, source_targets
+from nemeses.direct import delete_records, high_watermark, topic_setting
 from nemeses.link_targets import LINK_NEEDS, links_available
 
 _LEAST = 20  # records behind the mirror's reach, of which half are deleted
@@ -61,8 +61,16 @@ class Retention:
         return source_fault(self.name, target, fault_id=fault_id, at_s=at_s, duration_s=duration_s, rng=rng)
 
     def available(self, topology: Topology) -> Availability:
-        """Where links pass through the proxy."""
-        return links_available(topology)
+        """Where links pass through the proxy, and brokers delete records of the topics."""
+        links = links_available(topology)
+        if not links.yes:
+            return links
+        cluster = topology.clusters[SOURCE]
+        policies = {t: topic_setting(cluster, t, "cleanup.policy") or "delete" for t in topology.test_topics}
+        kept = [topic for topic, policy in policies.items() if "delete" not in policy]
+        if kept:
+            return Availability(False, f"brokers delete no records of compacted topics such as {kept[0]}")
+        return Availability(True)
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
         """Cut, wait for writes, delete, and compare log starts with the mirror's reach."""

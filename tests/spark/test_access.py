@@ -47,6 +47,35 @@ def test_bindings(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
+def test_what_only_mirrors_made_is_theirs_to_take_away(spark: SparkSession, tmp_path: Path) -> None:
+    """A rule that keeps clients from a mirrored topic, there and back; what came from a source is another matter."""
+    h = Story(**STRICT)
+    acl(h, "look", "A", "ALLOW seen")
+    for cluster, mirror in (("B", "mirror A-B"), ("A", "mirror B-A")):
+        acl(h, "create", cluster, "DENY guard", actor=mirror)
+        if cluster == "B":
+            acl(h, "create", cluster, "ALLOW seen", actor=mirror)
+        acl(h, "look", cluster, "DENY guard", "ALLOW seen")
+        acl(h, "delete", cluster, "DENY guard", actor=mirror)
+        acl(h, "look", cluster, "ALLOW seen")
+    acl(h, "delete", "B", "ALLOW seen", actor="mirror A-B")
+    h.at("acls", event="look", cluster="B", binding=None)
+    assert judged(spark, h, tmp_path / "run") == [("acl_lost", "local", "B", None, None, "ALLOW seen")]
+
+
+def test_a_mirror_back_follows_its_source(spark: SparkSession, tmp_path: Path) -> None:
+    h = Story(**STRICT)
+    h.row("mirror_states", cluster="A", topic="t", partition=0, state="MIRRORING", mirror="B-A")
+    acl(h, "create", "B", "carried")
+    acl(h, "create", "A", "DENY local")
+    acl(h, "create", "A", "carried", actor="mirror B-A")
+    acl(h, "look", "A", "DENY local", "carried")
+    acl(h, "delete", "B", "carried")
+    acl(h, "delete", "A", "carried", actor="mirror B-A")
+    acl(h, "look", "A", "DENY local")
+    assert judged(spark, h, tmp_path / "run") == []
+
+
 def test_after_the_stop(spark: SparkSession, tmp_path: Path) -> None:
     h = Story(**STRICT)
 
