@@ -17,7 +17,7 @@ from harness.errors import MirrorError
 from harness.mirrors.reference.design import Unclean
 from harness.mirrors.reference.epochs import EpochList
 from harness.mirrors.reference.hub import Hub
-from harness.mirrors.reference.model import PartitionKey, PartitionRecord
+from harness.mirrors.reference.model import PartitionKey, PartitionRecord, rebased
 from harness.mirrors.reference.partition import Feed, LedPartition
 from harness.mirrors.reference.source import Mirrored, SourceLink
 from harness.mirrors.reference.stamping import Stamp
@@ -56,13 +56,30 @@ class Lifecycle:
         self._busy: set[PartitionKey] = set()
         self._not_before: dict[PartitionKey, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._saving: dict[PartitionKey, asyncio.Future[None]] = {}
 
     # --- records -----------------------------------------------------------------------------------------------
 
     async def save(self, records: Sequence[PartitionRecord]) -> None:
-        """Store records, then count them as true. Raises MirrorError when they cannot be stored."""
+        """Store records, then count them as true. Raises MirrorError when they cannot be stored.
+
+        They are changes of what counts as true at the call: one that is being stored meanwhile is not undone.
+        """
         if not records:
             return
+        known = {record.key: self.records.get(record.key) for record in records}
+        while under_way := {self._saving[key] for key in known if key in self._saving}:
+            await asyncio.wait(under_way)
+        done = asyncio.get_running_loop().create_future()
+        self._saving.update(dict.fromkeys(known, done))
+        try:
+            await self._save([rebased(record, known[record.key], self.records.get(record.key)) for record in records])
+        finally:
+            for key in known:
+                del self._saving[key]
+            done.set_result(None)
+
+    async def _save(self, records: Sequence[PartitionRecord]) -> None:
         await self.store.put(records)
         for record in records:
             old = self.records.get(record.key)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from harness.mirrors.reference.states import PartitionState
+from harness.mirrors.reference.states import PartitionState, allowed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,3 +103,19 @@ class PartitionRecord:
             values[name] = tuple((int(a), int(b)) for a, b in values.get(name, ()))
         values["real_replicas"] = tuple(values["real_replicas"])
         return cls(**values)
+
+
+def rebased(record: PartitionRecord, known: PartitionRecord | None, now: PartitionRecord | None) -> PartitionRecord:
+    """A changed record where what it was made from has been changed by somebody else meanwhile: both changes together.
+
+    record: made from `known`; now: what counts. Where both chose a state, this one holds only if a partition may go
+    there from the other: a request to stop is not undone by the end of a preparation.
+    """
+    if known is None or now is None or now is known:
+        return record
+    changed = {
+        f.name: getattr(record, f.name) for f in fields(record) if getattr(record, f.name) != getattr(known, f.name)
+    }
+    if "state" in changed and now.state is not known.state and not allowed(now.state, record.state):
+        del changed["state"]
+    return replace(now, **changed)

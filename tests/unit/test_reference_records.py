@@ -1,0 +1,75 @@
+"""Records of partitions that two parts of the mirror change at the same time: neither change is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.mirrors.reference.lifecycle import Lifecycle
+from harness.mirrors.reference.model import PartitionKey, PartitionRecord, rebased
+from harness.mirrors.reference.states import PartitionState as S
+from harness.mirrors.reference.steps import CrashPoints
+
+pytestmark = pytest.mark.unit
+
+KEY = PartitionKey("A-B", "t", 0)
+RECORD = PartitionRecord(
+    key=KEY, state=S.MIRRORING, topic_id=uuid.UUID(int=1), source_topic_id=uuid.UUID(int=2), owner=100
+)
+
+
+class SlowStore:
+    """Stores when it is let to; in what order it was asked is kept."""
+
+    def __init__(self) -> None:
+        self.stored: list[PartitionRecord] = []
+        self.free = asyncio.Event()
+
+    async def put(self, records: Sequence[PartitionRecord]) -> None:
+        await self.free.wait()
+        self.stored += records
+
+
+@pytest.mark.parametrize(
+    ("known", "record", "now", "state"),
+    [
+        (S.MIRRORING, S.MIRRORING, S.STOPPING, S.STOPPING),
+        (S.PREPARING, S.MIRRORING, S.STOPPING, S.STOPPING),
+        (S.PREPARING, S.STOPPING, S.MIRRORING, S.STOPPING),
+        (S.MIRRORING, S.FAILED, S.STOPPING, S.FAILED),
+    ],
+    ids=["not changed", "too late", "goes on from there", "fails anyway"],
+)
+def test_two_changes_of_a_record_are_both_there(known: S, record: S, now: S, state: S) -> None:
+    before = replace(RECORD, state=known)
+    made = replace(before, state=record, source_epochs=((1, 0),))
+    found = rebased(made, before, replace(before, state=now, error="why"))
+    assert (found.state, found.source_epochs, found.error) == (state, ((1, 0),), "why")
+    assert rebased(made, before, before) == made
+    assert rebased(made, None, None) == made
+
+
+def test_a_request_that_comes_while_a_record_is_being_stored_is_not_undone() -> None:
+    async def body() -> None:
+        store = SlowStore()
+        unused: Any = SimpleNamespace()
+        life = Lifecycle(unused, store, CrashPoints())  # type: ignore[arg-type]
+        life.records[KEY] = RECORD
+        epochs = asyncio.create_task(life.save([replace(RECORD, source_epochs=((3, 7),))]))
+        await asyncio.sleep(0)
+        stop = asyncio.create_task(life.request([KEY], S.STOPPING, from_states=[S.MIRRORING]))
+        late = asyncio.create_task(life.save([replace(RECORD, shifts=((1, 2),))]))
+        await asyncio.sleep(0)
+        store.free.set()
+        await asyncio.gather(epochs, stop, late)
+        last = life.records[KEY]
+        assert (last.state, last.source_epochs, last.shifts) == (S.STOPPING, ((3, 7),), ((1, 2),))
+        assert store.stored[-1] == last
+
+    asyncio.run(body())
