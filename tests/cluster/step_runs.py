@@ -1,8 +1,9 @@
 """Every named step of the mirror's life as a crash point, in a failover and in a failback, on one pair of clusters.
 
-`python -m tests.cluster.step_runs OUT.md [STEP … | missing]` kills the mirror's process (in this process, as in the other tests
-of the data plane) once at each step, starts another one, and looks at every replica's raw batches and at what clients
-were told. The table that it writes is docs/crash-points.md. Exit code 1 when a step lost something or did not end.
+`python -m tests.cluster.step_runs OUT.md [STEP … | missing]` kills the mirror's process (in this process, as in the
+other tests of the data plane) once at each step, starts another one, and looks at every replica's raw batches and at
+what clients were told. The table that it writes is docs/crash-points.md. Exit code 1 when a step lost something or did
+not end.
 """
 
 from __future__ import annotations
