@@ -83,7 +83,7 @@ class ReferenceMirror(DrivenMirror):
         return topic
 
     def start(self, topics: Sequence[str]) -> None:
-        """Mirror these topics (again). Returns when every partition is being prepared or mirrored.
+        """Mirror these topics (again). Returns when every partition is mirrored: what a failback cuts off is gone then.
 
         Raises: MirrorError with the process's last words, EngineError.
         """
@@ -100,7 +100,7 @@ class ReferenceMirror(DrivenMirror):
             START,
             lambda client: client.start(self.mirror, topics),
             topics,
-            done=lambda row: row.state in (S.PREPARING, S.MIRRORING, S.FAILED),
+            done=lambda row: row.state in (S.MIRRORING, S.FAILED),
         )
 
     def stop(self, topics: Sequence[str]) -> Cut:
