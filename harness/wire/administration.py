@@ -101,13 +101,31 @@ class Administrator:
         within_s: float,
         holds: Callable[[T], bool] = lambda _: True,
     ) -> T:
-        deadline = time.monotonic() + within_s
-        while True:
+        def ask() -> tuple[list[T], list[str]]:
             answers, failures = self._view.ask_all(request)
-            found = [read(answer) for answer in answers]
-            if found and all(one == found[0] for one in found) and holds(found[0]):
-                return found[0]
-            if time.monotonic() >= deadline:
-                silent = f" ({'; '.join(failures)})" if failures else ""
-                raise WireError(f"waited {within_s:g} s for all brokers to show {what}{silent}")
-            time.sleep(_AGAIN_S)
+            return [read(answer) for answer in answers], failures
+
+        return agreed(ask, holds, within_s=within_s, what=what)
+
+
+def agreed(
+    ask: Callable[[], tuple[list[T], list[str]]],
+    holds: Callable[[T], bool],
+    *,
+    within_s: float,
+    what: str,
+    again_s: float = _AGAIN_S,
+) -> T:
+    """What all say and what holds. ask: what those say that answer, and why others do not.
+
+    Raises: WireError when they do not say that in time.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        found, failures = ask()
+        if found and all(one == found[0] for one in found) and holds(found[0]):
+            return found[0]
+        if time.monotonic() >= deadline:
+            silent = f" ({'; '.join(failures)})" if failures else ""
+            raise WireError(f"waited {within_s:g} s for all brokers to show {what}{silent}")
+        time.sleep(again_s)

@@ -7,6 +7,8 @@ from itertools import islice
 import pytest
 
 from harness.history.ops import F
+from harness.wire.administration import agreed
+from harness.wire.client import WireError
 from workloads.admin_plan import Act, AdminPlan, Situation, situation
 
 pytestmark = pytest.mark.unit
@@ -57,3 +59,13 @@ def test_a_rule_is_deleted_only_after_it_was_made() -> None:
 
 def test_without_an_authorizer_only_configurations_change() -> None:
     assert {a.f for a in drawn(UNDER_LOAD, authorizer=False)} == {F.ALTER_CONFIG}
+
+
+def test_a_look_counts_when_all_who_answer_agree_and_it_holds() -> None:
+    says = iter([([1, 2], []), ([], ["broker 1 is silent"]), ([1, 1], []), ([2], ["broker 1 is silent"])])
+    assert agreed(lambda: next(says), lambda n: n > 1, within_s=5, what="it", again_s=0) == 2
+
+
+def test_who_never_agree_are_given_up_in_time() -> None:
+    with pytest.raises(WireError, match=r"waited 0 s for all brokers to show it \(broker 3 is silent\)"):
+        agreed(lambda: ([1, 2], ["broker 3 is silent"]), lambda _: True, within_s=0, what="it")
