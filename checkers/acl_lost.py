@@ -104,8 +104,8 @@ def _mirrors_own(acls: DataFrame) -> DataFrame:
     """Bindings that a mirror made on its own account, e.g. to keep clients from a mirrored topic: KEY. Nobody but
     mirrors had a hand in them, on any cluster."""
     changed = F.col("event") != "look"
-    hands = acls.where("binding is not null").groupBy(*KEY)
-    hands = hands.agg(F.max(changed & by_mirror()).alias("its"), F.max(changed & ~by_mirror()).alias("made"))
+    rows = acls.where("binding is not null").groupBy(*KEY)
+    hands = rows.agg(F.max(changed & by_mirror()).alias("its"), F.max(changed & ~by_mirror()).alias("made"))
     others = hands.where("made or not its").select("binding").distinct()
     return hands.where("its").join(others, "binding", "left_anti").select(*KEY)
 
