@@ -18,7 +18,7 @@ from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
 from checkers.carried import bounds, carried
 from checkers.mirroring import PAIR, contract_name, keeps_offsets
 from checkers.tables import Tables
-from checkers.txn_batches import txn_batches
+from checkers.txn_batches import producer_key, txn_batches
 
 _TRUNCATING = ("kip-2026-03", "kip-2026-05")
 _RESETTING = ("kip-2026-05", "kip-2026-07")
@@ -61,8 +61,10 @@ def find(t: Tables) -> DataFrame | None:
         F.min("offset").alias("first_local"), F.min_by("value", "offset").alias("local")
     )
     stopped = t.cache(stopped.join(first_local, list(PAIR), "left"))
-    parts = [_ends(stopped), _mirrored_above(values, local, stopped), _transactions(t, stopped)]
-    parts.append(_resets(t, log, stopped))
+    batches = txn_batches(t).withColumnRenamed("cluster", "destination").join(F.broadcast(stopped), list(PAIR[1:]))
+    open_ = t.cache(_open(batches))
+    parts = [_ends(stopped), _mirrored_above(values, local, stopped), _transactions(t, batches, open_, stopped)]
+    parts.append(_resets(t, log, open_, stopped))
     return union([_row(part) for part in parts])
 
 
@@ -119,13 +121,14 @@ def _mirrored_above(values: DataFrame, local: DataFrame, stopped: DataFrame) -> 
     return rows.select(*_COLUMNS)
 
 
-def _transactions(t: Tables, stopped: DataFrame) -> DataFrame:
-    """Transactions with data below the cut and no marker below it, and the markers that they got."""
-    batches = txn_batches(t).withColumnRenamed("cluster", "destination").join(F.broadcast(stopped), list(PAIR[1:]))
+def _open(batches: DataFrame) -> DataFrame:
+    """Transactions with data below the cut and no marker below it: PAIR, producer, offset."""
     data = batches.where("not control and base_offset < cut and (end_offset is null or end_offset >= cut)")
-    open_ = data.groupBy(*PAIR, "producer").agg(
-        F.min("base_offset").alias("offset"), F.first("end_type").alias("end_type"), F.first("end_offset").alias("end")
-    )
+    return data.groupBy(*PAIR, "producer").agg(F.min("base_offset").alias("offset"))
+
+
+def _transactions(t: Tables, batches: DataFrame, open_: DataFrame, stopped: DataFrame) -> DataFrame:
+    """Open transactions, by the markers that they got."""
     after = batches.where("base_offset >= cut").select(*PAIR, "producer", "base_offset", "control", "control_type")
     first_data = after.where("not control").groupBy(*PAIR, "producer").agg(F.min("base_offset").alias("next_data"))
     marks = after.where("control").join(first_data, [*PAIR, "producer"], "left")
@@ -148,11 +151,14 @@ def _transactions(t: Tables, stopped: DataFrame) -> DataFrame:
     return rows.select(*_COLUMNS)
 
 
-def _resets(t: Tables, log: DataFrame, stopped: DataFrame) -> DataFrame:
-    """Producer id resets above the cut: how many before the first local write, and whether a marker follows them."""
+def _resets(t: Tables, log: DataFrame, open_: DataFrame, stopped: DataFrame) -> DataFrame:
+    """Producer id resets above the cut: how many before the first local write, and whether a marker follows them that
+    ends a transaction of the source (a local one may be aborted without a record in the log)."""
     control = log.join(F.broadcast(stopped.select(*PAIR, "cut", "first_local")), list(PAIR))
     control = control.where("offset >= cut and control_type is not null and offset < coalesce(first_local, log_end)")
-    reset, marker = F.col("control_type") == "PID_RESET", F.col("control_type") == "ABORT"
+    known = open_.select(*PAIR, "producer", F.lit(True).alias("was_open"))
+    control = control.withColumn("producer", producer_key()).join(F.broadcast(known), [*PAIR, "producer"], "left")
+    reset, marker = F.col("control_type") == "PID_RESET", (F.col("control_type") == "ABORT") & F.col("was_open")
     found = control.groupBy(*PAIR).agg(
         F.count(F.when(reset, 1)).alias("resets"),
         F.min(F.when(reset, F.col("offset"))).alias("reset"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.mirroring import once
@@ -41,14 +41,19 @@ def txn_batches(t: Tables) -> DataFrame:
     return found
 
 
+def producer_key() -> Column:
+    """Who a batch or a record belongs to: its producer id, or where there is none its transaction."""
+    by_id = F.when(F.col("producer_id") != -1, F.col("producer_id").cast("string"))
+    return F.coalesce(by_id, "txn", F.lit("?"))
+
+
 def _build(t: Tables) -> DataFrame:
     rows = counting_batches(t)
     marker = F.coalesce(F.col("control_type").isin(*MARKERS), F.lit(False))
     named = F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull()
     control = F.coalesce("control", F.lit(False))
     rows = rows.where(marker | (named & ~control)).withColumn("control", marker)
-    by_id = F.when(F.col("producer_id") != -1, F.col("producer_id").cast("string"))
-    rows = rows.withColumn("producer", F.coalesce(by_id, "txn", F.lit("?")))
+    rows = rows.withColumn("producer", producer_key())
     # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
     ahead = Window.partitionBy(*PARTITION, "producer").orderBy(F.desc("base_offset"))
     ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)

@@ -35,7 +35,10 @@ class Steps(Protocol):
         ...
 
     def start_mirror(self, source: str, destination: str) -> None:
-        """Start a mirror (again) and wait until it has carried a probe record on every partition."""
+        """Start a mirror (again) and wait until it has carried a probe record on every partition, or the limit is over.
+
+        What was not carried then is noted, and the scenario goes on.
+        """
         ...
 
     def write(self, cluster: str, *, seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.clusters.pair import RunningTopology
-from harness.errors import ClusterError
+from harness.errors import ClusterError, WaitTimeoutError
 from harness.history.ops import F, OpType, Phase
 from harness.mirrors.base import Cut, Mirror, PartitionState
 from harness.scenarios import Route
@@ -13,6 +13,7 @@ from harness.stage import Stage
 from harness.wait import wait_until
 
 WARM_UP_S = 120.0
+_TOLD = 400  # characters of a reason that are kept
 
 MakeMirror = Callable[[Route], Mirror]
 
@@ -84,7 +85,12 @@ class RunSteps:
             what = F.MIRROR_FAILBACK if (destination, source) in stage.mirrors else F.MIRROR_START
             index = stage.recorder.invoke("scenario", what, cluster=destination)
             self.launch(route)
-            took = self.warm_up(route)
+            try:
+                took = self.warm_up(route, timeout_s=stage.plan.spec.settle_limit)
+            except WaitTimeoutError as error:  # what it did not carry is for the checkers to judge
+                stage.recorder.complete(index, OpType.INFO, error="timeout", error_text=str(error)[:_TOLD])
+                stage.note(str(error)[:_TOLD])
+                return
             stage.recorder.complete(index, OpType.OK)
             stage.display.say(f"the mirror carried a probe on each of {took} partitions")
 
@@ -117,12 +123,12 @@ class RunSteps:
         if new and stage.sampler is not None:
             stage.sampler.add(mirror)
 
-    def warm_up(self, route: Route) -> int:
+    def warm_up(self, route: Route, *, timeout_s: float = WARM_UP_S) -> int:
         """Wait until a probe record was carried on every partition; returns how many there are."""
         stage = self._stage
         mirror = stage.mirrors[route]
         topics = stage.topics_on(mirror.source)
-        return len(mirror.await_carrying(topics, recorder=stage.recorder, timeout_s=WARM_UP_S))
+        return len(mirror.await_carrying(topics, recorder=stage.recorder, timeout_s=timeout_s))
 
     def _await_topics(self, cluster: str, topics: Sequence[str]) -> None:
         """In a chain the topics of the second mirror are made by the first."""

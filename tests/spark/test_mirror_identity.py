@@ -220,6 +220,24 @@ def reset_before_the_marker(c: Case) -> list[Found]:
 
 
 @STRICT.case
+def a_local_transaction_without_records_is_aborted_after_the_reset(c: Case) -> list[Found]:
+    """Its records were taken for duplicates; the marker of it is none of the stop's."""
+    c.log("A", (0, "a"), (1, "x", txn(5)), (2, None, end(5, "COMMIT")))
+    c.state("STOPPED", 3, 3)
+    c.send("B", "w", offset=5)
+    c.log(
+        "B",
+        (0, "a"),
+        (1, "x", txn(5)),
+        (2, None, end(5, "COMMIT")),
+        (3, None, RESET_RECORD),
+        (4, None, end(5, "ABORT")),
+        (5, "w"),
+    )
+    return []
+
+
+@STRICT.case
 def short_of_the_recorded_cut(c: Case) -> list[Found]:
     c.log("A", (0, "a"), (1, "b"), (2, "c"))
     c.state("STOPPED", 3, 3)

@@ -1,0 +1,61 @@
+"""What a failback discards is another branch of the log: no anomaly of it is left, and without one each is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from literal import History
+from pyspark.sql import SparkSession
+
+from checkers.judge import judge
+from checkers.tables import Tables
+
+TOPIC = "t"
+MIRROR = {"mirror": "A-B", "topic": TOPIC, "partition": 0}
+DISCARDED = "offsets 2 to 3 are discarded"
+
+
+def moved(*, failed_back: bool) -> History:
+    """A failover at offset 2 under work, and a mirror of B over A; told as a failback, or not."""
+    h = History(clusters={"A": {}, "B": {}}, topic_map={TOPIC: TOPIC})
+    h.send("p", "A", TOPIC, 0, "a", "b", "old", "older", offset=0)
+    h.poll("c", "A", TOPIC, 0, (0, "a"), (1, "b"), (2, "old"), (3, "older"))
+    stop = h.event("scenario", "invoke", "mirror_stop", cluster="B")
+    h.row("mirror_states", cluster="B", state="STOPPED", source_offset=2, destination_offset=2, **MIRROR)
+    h.event("scenario", "ok", "mirror_stop", cluster="B", invoke_index=stop)
+    h.send("q", "B", TOPIC, 0, "new", "newer", offset=2)
+    f = "mirror_failback" if failed_back else "mirror_start"
+    back = h.event("scenario", "invoke", f, cluster="A")
+    h.row("mirror_states", cluster="A", state="MIRRORING", error=DISCARDED, **MIRROR)
+    h.event("scenario", "ok", f, cluster="A", invoke_index=back)
+    h.poll("d", "A", TOPIC, 0, (0, "a"), (1, "b"), (2, "new"), (3, "newer"))
+    for cluster in ("A", "B"):
+        h.log(cluster, TOPIC, 0, (0, "a"), (1, "b"), (2, "new"), (3, "newer"))
+    return h
+
+
+def kinds(folder: Path, spark: SparkSession) -> dict[str, int]:
+    return {found.kind.name: found.count for found in judge(folder, "cluster-mirror/strict", spark).findings}
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "sieved"])
+def test_records_above_the_cut_are_judged_among_themselves(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    if large:
+        monkeypatch.setattr("checkers.tables.SMALL_ROWS", 0)
+    assert kinds(moved(failed_back=True).write(tmp_path / "back"), spark) == {}
+    assert kinds(moved(failed_back=False).write(tmp_path / "not"), spark) == {"inconsistent_offsets": 2}
+
+
+def test_each_failback_has_its_own_time_and_cut(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables.open(moved(failed_back=True).write(tmp_path / "run"), spark)
+    try:
+        ((place, turns),) = tables.turns.items()
+        assert place == ("A", TOPIC, 0)
+        assert [cut for _, cut in turns] == [2]
+        eras = {(row.value, row.offset): row.era for row in tables.reads.collect()}
+        assert eras == {("a", 0): 0, ("b", 1): 0, ("old", 2): -1, ("older", 3): -1, ("new", 2): 0, ("newer", 3): 0}
+    finally:
+        tables.close()
