@@ -175,6 +175,8 @@ def test_rate_zero_is_no_limit() -> None:
         ({"max_records": 0}, "max_records"),
         ({"rate": -1.0}, "rate"),
         ({"abort_ratio": 1.5}, "abort_ratio"),
+        ({"client_life": -1}, "client_life"),
+        ({"txn_hold": -0.5}, "txn_hold"),
         ({"producer": "fast"}, "producer"),
         ({"isolation": "serializable"}, "isolation"),
         ({"acks": "1", "producer": "idempotent"}, "acks"),
@@ -202,6 +204,14 @@ def test_the_floor_grows_with_time_and_rate_and_is_lower_for_transactions() -> N
     assert workload.floor(WorkloadOptions(producer="transactional", producers=2), time_limit_s=60).ok_sends == 60
     assert workload.floor(WorkloadOptions(rate=1), time_limit_s=1).ok_sends == 1
     assert workload.floor(WorkloadOptions(consumers=0), time_limit_s=60).ok_polls == 0
+
+
+def test_the_floor_is_lower_where_clients_live_shortly_or_transactions_stay_open() -> None:
+    workload = Append()
+    assert workload.floor(WorkloadOptions(client_life=3, producers=2), time_limit_s=60).ok_sends == 108
+    assert workload.floor(WorkloadOptions(client_life=1000, producers=2), time_limit_s=60).ok_sends == 2400
+    held = WorkloadOptions(producer="transactional", producers=2, txn_hold=0.5)
+    assert workload.floor(held, time_limit_s=60).ok_sends == 24
 
 
 def test_client_configuration_bounds_every_wait_and_never_creates_topics() -> None:
