@@ -35,8 +35,8 @@ class MirrorRow:
     """One partition of one mirror. Offsets are log ends; None when they are not known.
 
     source_offset: the next source offset to be mirrored, of a stopped partition the recorded cut; destination_offset
-    the same on the destination. step: the last named step of a life cycle that was finished. owner: broker id of the
-    process that has it.
+    the same on the destination. carried: the source offset below which every in-sync replica has everything. step: the
+    last named step of a life cycle that was finished. owner: broker id of the process that has it.
     """
 
     mirror: str
@@ -45,6 +45,7 @@ class MirrorRow:
     state: str
     source_offset: int | None
     destination_offset: int | None
+    carried: int | None
     lag: int | None
     error: str
     step: str
@@ -86,6 +87,7 @@ def row(record: PartitionRecord, position: Position | None, source_end: int | No
         state=str(record.state),
         source_offset=source,
         destination_offset=destination,
+        carried=source if stopped or position is None else position.source_high_watermark,
         lag=lag,
         error=record.error,
         step=record.step,

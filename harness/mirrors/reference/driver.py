@@ -138,7 +138,7 @@ class ReferenceMirror(DrivenMirror):
         return [self._nodes[number] for number in sorted(self._nodes)]
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
-        """See harness.mirrors.base.Mirror. Judged by how far the mirror says it came, against the source's own ends."""
+        """See harness.mirrors.base.Mirror. Judged by what every in-sync replica has, and by the source's own ends."""
         deadline = time.monotonic() + timeout_s
         due = self._ends(topics, deadline)
         missing: dict[tuple[str, int], int | None] = dict.fromkeys(due, None)
@@ -146,8 +146,8 @@ class ReferenceMirror(DrivenMirror):
             rows, _ = self._rows()
             for row in rows:
                 end = due.get((row.topic, row.partition))
-                if end is not None and row.source_offset is not None:
-                    missing[row.topic, row.partition] = max(0, end - row.source_offset)
+                if end is not None and row.carried is not None:
+                    missing[row.topic, row.partition] = max(0, end - row.carried)
             if not any(lag is None or lag > 0 for lag in missing.values()) or time.monotonic() >= deadline:
                 return missing
             time.sleep(0.2)
