@@ -133,7 +133,7 @@ class EvidenceMapper:
                 "group_offsets",
                 *(cluster, time_ns, group, text(line, "kind") or "consumer", event, text(line, "state")),
                 *(whole(line, "members", INT32), topic, partition, offset, whole(line, "source_offset")),
-                *(whole(line, "leader_epoch", INT32), None),
+                *(whole(line, "leader_epoch", INT32), None, None),
             )
 
     def _acl_change(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
