@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import signal
 import sys
 import tempfile
 import threading
@@ -363,4 +364,5 @@ def main(out: Path, wanted: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the clusters are taken down
     sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
