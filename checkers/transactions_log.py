@@ -24,6 +24,7 @@ from checkers.txn_batches import txn_batches, txn_names
 _NEEDS = ("batches", "records", "log_ends")
 _TIMEOUT_MS = 60_000  # transaction.timeout.ms of librdkafka, Java clients and Connect alike
 _GRACE_MS = 30_000  # coordinators look for timed-out transactions every 10 s
+_BLOCK = 1024  # offsets
 
 LATE = Kind(
     name="late_write",
@@ -48,7 +49,7 @@ LSO = Kind(
     severity=Severity.S2,
     section=3,
     what="the last stable offset is at most the first open transaction's, and does not stall",
-    blind="looks before the last one, except for stalls; logs without looks",
+    blind="what was so between two looks; logs without looks",
     sources=("KIP-98", "KAFKA-14402", "dev@kafka msg155640"),
     requires=_NEEDS,
 )
@@ -58,7 +59,7 @@ def find(t: Tables) -> DataFrame | None:
     """Anomalies on the cluster whose log shows them; None without transactions."""
     if txn_batches(t).isEmpty():
         return None
-    return union([_late_rows(t), _missing(t), _lso_above(t), _lso_hanging(t), _lso_stalled(t)])
+    return union([_late_rows(t), _missing(t), _lso_above(t), _lso_passed(t), _lso_hanging(t), _lso_stalled(t)])
 
 
 def _limit_ms(t: Tables) -> int:
@@ -223,6 +224,38 @@ def _lso_above(t: Tables) -> DataFrame:
         explain=sentence(
             "the last stable offset of %s-%s on %s is %s, above the transaction of producer %s, open at offset %s",
             *("topic", "partition", "cluster", "last_stable", "producer", "offset"),
+        ),
+    )
+
+
+def _lso_passed(t: Tables) -> DataFrame:
+    """Looks at a leader at which the last stable offset was above a transaction whose marker was not there yet.
+
+    Leaders are asked for the last stable offset before the high watermark, so a marker at or above the latter came
+    later. Batches of a later leader epoch than the look's may have taken the place of others.
+    """
+    block = F.floor(F.col("high_watermark") / _BLOCK)  # joined by block: a log has many transactions and many looks
+    looks = t.table("log_ends").where("last_stable is not null and high_watermark is not null")
+    looks = looks.select(*PARTITION, "last_stable", "high_watermark", "leader_epoch", "time_ns", block.alias("block"))
+    looks = looks.withColumnRenamed("leader_epoch", "at_epoch")
+    data = txn_batches(t).where("not control and end_offset is not null")
+    data = data.select(*PARTITION, "producer", "end_offset", "leader_epoch", F.col("base_offset").alias("offset"))
+    blocks = F.sequence(F.floor(F.col("offset") / _BLOCK), F.floor(F.col("end_offset") / _BLOCK))
+    rows = data.withColumn("block", F.explode(blocks)).join(looks, [*PARTITION, "block"])
+    rows = rows.where("offset < last_stable and end_offset >= high_watermark and end_offset >= last_stable")
+    rows = rows.where("leader_epoch <= at_epoch")
+    found = rows.groupBy(*PARTITION, "offset", "producer", "end_offset").agg(
+        F.min_by("last_stable", "time_ns").alias("last_stable"), F.min_by("high_watermark", "time_ns").alias("seen")
+    )
+    return anomalies(
+        found,
+        "lso_wrong",
+        value=None,
+        rank=F.col("offset"),
+        explain=sentence(
+            "the last stable offset of %s-%s on %s was %s at a high watermark of %s, above the transaction of producer"
+            " %s that was open at offset %s and ends at %s",
+            *("topic", "partition", "cluster", "last_stable", "seen", "producer", "offset", "end_offset"),
         ),
     )
 

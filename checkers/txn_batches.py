@@ -33,8 +33,8 @@ def counting_batches(t: Tables) -> DataFrame:
 
 def txn_batches(t: Tables) -> DataFrame:
     """cluster, topic, origin_topic, partition, producer, base_offset, last_offset, control (a marker), control_type,
-    producer_id, producer_epoch, coordinator_epoch, timestamp, txn, high_watermark, last_stable, look_ns, and
-    end_offset, end_type, end_time, end_epoch: of the first marker of that producer behind it (null: open);
+    producer_id, producer_epoch, coordinator_epoch, leader_epoch, timestamp, txn, high_watermark, last_stable, look_ns,
+    and end_offset, end_type, end_time, end_epoch: of the first marker of that producer behind it (null: open);
     last_marker, last_marker_epoch: offset and greatest producer epoch of its markers before."""
     found = once(t, "txn_batches", _build)
     assert found is not None
@@ -78,8 +78,8 @@ def _build(t: Tables) -> DataFrame:
     )
     return rows.select(
         *("cluster", "topic", "origin_topic", "partition", "producer", "base_offset", "last_offset", "control"),
-        *("control_type", "producer_id", "producer_epoch", "coordinator_epoch", "timestamp", "txn", "high_watermark"),
-        *("last_stable", "look_ns", "last_marker", "last_marker_epoch"),
+        *("control_type", "producer_id", "producer_epoch", "coordinator_epoch", "leader_epoch", "timestamp", "txn"),
+        *("high_watermark", "last_stable", "look_ns", "last_marker", "last_marker_epoch"),
         *(F.col(f"end.{n}").alias(f"end_{n}") for n in ("offset", "type", "time", "epoch")),
     )
 

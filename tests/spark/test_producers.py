@@ -324,6 +324,34 @@ def read_committed_sees_beyond_an_open_transaction(c: Case) -> list[Found]:
     return [("lso_wrong", 0, None)]
 
 
+def looked(c: Case, *, stable: int, high: int, epoch: int = 0) -> None:
+    """An earlier look at the leader."""
+    ends = {"log_start": 0, "log_end": high, "high_watermark": high, "last_stable": stable}
+    c.row("log_ends", cluster="A", partition=0, broker=-1, look=-1, leader_epoch=epoch, time_ns=1, **ends)
+
+
+@ONE.case
+def read_committed_saw_beyond_a_transaction_that_was_open_then(c: Case) -> list[Found]:
+    looked(c, stable=2, high=2)
+    c.log("A", (0, "a", txn(3)), (1, "b"), (2, None, end(3)))
+    return [("lso_wrong", 0, None)]
+
+
+@ONE.case
+def read_committed_stopped_at_the_transaction_while_it_was_open(c: Case) -> list[Found]:
+    looked(c, stable=0, high=2)
+    c.log("A", (0, "a", txn(3)), (1, "b"), (2, None, end(3)))
+    return []
+
+
+@ONE.case
+def a_transaction_of_a_later_leader_epoch_was_not_there_at_the_look(c: Case) -> list[Found]:
+    looked(c, stable=2, high=2)
+    later = {"leader_epoch": 1}
+    c.log("A", (0, "a", txn(3, **later)), (1, "b", later), (2, None, {**end(3), **later}))
+    return []
+
+
 @STRICT.case
 def marker_lost_by_the_mirror(c: Case) -> list[Found]:
     c.log("A", (0, "a", txn(5)), (1, None, end(5)), (2, "b"))
