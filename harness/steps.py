@@ -124,10 +124,20 @@ class RunSteps:
             stage.sampler.add(mirror)
 
     def warm_up(self, route: Route, *, timeout_s: float = WARM_UP_S) -> int:
-        """Wait until a probe record was carried on every partition; returns how many there are."""
+        """Wait until a probe record was carried on every partition; returns how many there are.
+
+        In a chain nobody may write to the cluster in the middle: there the probe of the mirror before has to come on.
+        """
         stage = self._stage
         mirror = stage.mirrors[route]
         topics = stage.topics_on(mirror.source)
+        if any(destination == mirror.source for _, destination in stage.carrying):
+            lags = mirror.await_caught_up(topics, timeout_s=timeout_s)
+            late = [f"{topic}-{number}" for (topic, number), lag in sorted(lags.items()) if lag != 0]
+            if late or not lags:
+                what = f"mirror {mirror.source}→{mirror.destination} to carry what is on {mirror.source}"
+                raise WaitTimeoutError(f"waited {timeout_s:g} s for {what}; behind: {', '.join(late[:8]) or 'all'}")
+            return len(lags)
         return len(mirror.await_carrying(topics, recorder=stage.recorder, timeout_s=timeout_s))
 
     def _await_topics(self, cluster: str, topics: Sequence[str]) -> None:
