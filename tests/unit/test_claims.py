@@ -21,10 +21,10 @@ from harness.claims import (
     published,
     stored_results,
 )
-from harness.contracts import load
+from harness.contracts import Level, load
 from harness.history.runfile import RUN_FILE
 from harness.history.runmeta import RunMeta, TestParameters
-from harness.mirrors.reference.design import design_values, parse_design
+from harness.mirrors.reference.design import PRESETS, design_values, parse_design
 from harness.provision import make_plan
 from harness.report import claims as page
 from harness.testspec import TestSpec
@@ -44,6 +44,18 @@ def test_every_claim_can_be_broken_and_held(claim: Claim) -> None:
     assert set(claim.kinds) <= set(load("cluster-mirror/strict").clauses)
     for design in (*claim.holds, *claim.breaks):
         parse_design(design.split())
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"strict"}))
+def test_each_preset_is_run_over_a_failover_and_a_failback_for_kinds_that_its_contract_expects(preset: str) -> None:
+    mine = [claim for claim in CLAIMS if claim.breaks == (preset,)]
+    assert {claim.test["scenario"] for claim in mine if claim.test is not None} == {"failover", "failback"}
+    contract = load(f"cluster-mirror/{preset}")
+    expected = {kind for kind in contract.clauses if contract.clause(kind, cluster="B").level is Level.EXPECTED}
+    for claim in mine:
+        assert claim.each
+        assert set(claim.kinds) <= expected
+        assert claim.holds == ("",)
 
 
 @pytest.mark.parametrize(("claim", "design"), TESTED)
