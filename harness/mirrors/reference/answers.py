@@ -24,6 +24,7 @@ from harness.mirrors.reference.fetch_codec import FIRST_VERSION
 from harness.mirrors.reference.follower_fetch import FollowerFetch
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.partition import LedPartition
+from harness.mirrors.reference.state_store import FIRST_MIRROR_ID
 from harness.wire import frames
 from harness.wire.aio import Address, parse_addresses
 from harness.wire.frames import WireError
@@ -174,7 +175,7 @@ class Answers:
         Another one for each partition; the same one every time, as long as it can.
         """
         told = {c.session.follower: c.sent_high_watermark for c in self._hub.sessions.of(led)}
-        able = [b for b in sorted(led.isr - {led.me}) if told.get(b, -1) >= offset]
+        able = [b for b in sorted(led.isr) if b < FIRST_MIRROR_ID and told.get(b, -1) >= offset]
         preferred = [b for b in led.replicas if b in able]
         return preferred[0] if preferred else -1
 

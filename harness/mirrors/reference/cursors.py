@@ -66,6 +66,7 @@ class Cursor:
         self.chunks.clear()
         self.position = self.offset
         self.generation += 1
+        self.session.stir(self)
 
     def move(self, offset: int) -> None:
         """The follower asks from here on."""
@@ -80,6 +81,7 @@ class Cursor:
         self.chunks.append(chunk)
         self.session.held += len(chunk.records)
         self.session.mark(self)
+        self.session.stir(self)
 
     def take(self, most: int) -> Chunk | None:
         """The chunks that are next, together; at least one, no more bytes than `most` otherwise."""
@@ -124,12 +126,19 @@ class Session:
         self.sent: list[tuple[Cursor, int]] = []  # given in the last answer, and where it ended
         self.event = asyncio.Event()  # something is ready for the follower
         self.wants = asyncio.Event()  # there is something to ask the source for
+        self.stirred: dict[Cursor, None] = {}  # what is asked of the source for them may be something else now
+        self.look_over = True  # … for all of them
         self._marked: dict[Cursor, None] = {}
 
     def mark(self, cursor: Cursor) -> None:
         """This cursor may have something to say."""
         self._marked[cursor] = None
         self.event.set()
+
+    def stir(self, cursor: Cursor) -> None:
+        """What is to be asked of the source for this cursor may be something else now."""
+        self.stirred[cursor] = None
+        self.wants.set()
 
     def take_ready(self) -> list[Cursor]:
         """Cursors with something to say, each once; the others are forgotten until they are marked again."""
@@ -148,6 +157,7 @@ class Session:
             if cursor is not None:
                 cursor.rewind()
             cursor = self.cursors[key] = Cursor(key, partition, self)
+            self.stir(cursor)
         return cursor
 
     def forget(self, keys: Iterable[CursorKey]) -> None:
@@ -165,10 +175,11 @@ class Session:
 
 @dataclass(slots=True)
 class Opened:
-    """The session of one fetch. full: every partition has to be in the answer."""
+    """The session of one fetch. full: every partition has to be in the answer. lasting: more fetches will be its."""
 
     session: Session
     full: bool
+    lasting: bool = True
 
 
 class Sessions:
@@ -194,7 +205,7 @@ class Sessions:
             session = Session(next(self._ids), follower)
             self._by_id[session.session_id] = session
             self._by_owner[follower, client_id] = session
-            return Opened(session, full=True), ended
+            return Opened(session, full=True, lasting=epoch == _FIRST_EPOCH), ended
         found = self._by_id.get(number)
         if found is None or found.follower != follower:
             return ErrorCode.fetch_session_id_not_found, ended

@@ -33,7 +33,7 @@ class FollowerFetch:
         if not isinstance(opened, Opened):
             return encode_answer((), session_id=0, error=opened)
         session = opened.session
-        if opened.full:
+        if opened.lasting and opened.full:  # another mirror process asks each time anew: it is given no records
             hub.start_session(session)
         session.fetched_at, session.broker_epoch = hub.clock(), broker_epoch
         if self._take_in(session, fetch):  # this follower knows of a newer leadership than this process does
@@ -65,8 +65,8 @@ class FollowerFetch:
                 behind = behind or led is None or int(part.current_leader_epoch) > led.leader_epoch or not led.leading
         for cursor, end in session.sent:
             if cursor.offset != end:  # it did not take what it was given: no tight loop
-                cursor.rewind()
                 cursor.not_before = session.fetched_at + _NOT_TAKEN_S
+                cursor.rewind()
         session.sent.clear()
         return behind
 
@@ -89,8 +89,11 @@ class FollowerFetch:
         cursor.last_epoch = int(part.last_fetched_epoch)
         cursor.verdict = verdict
         session.mark(cursor)
+        session.stir(cursor)
         if led.high_watermark != before:
             hub.changed(led)
+            if before is None:
+                hub.stir(led)
 
     async def _ready(self, session: Session, wait_s: float) -> list[Cursor]:
         deadline = asyncio.get_running_loop().time() + wait_s

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,9 +22,10 @@ from harness.mirrors.reference.stamping import Stamped
 from harness.wire.cluster import Cluster
 
 _LOG = logging.getLogger(__name__)
+_ALIVE_S: Final = 2.0  # a follower asks at least twice a second
 _ISOLATION: Final = {FetchLimit.HIGH_WATERMARK: 0, FetchLimit.LAST_STABLE: 1}
 
-SaveEpochs = Callable[[Mirrored], Awaitable[bool]]
+SaveEpochs = Callable[[Sequence[Mirrored]], Awaitable[bool]]
 Trouble = Callable[[Mirrored], Awaitable[None]]
 
 
@@ -66,7 +67,8 @@ class Hub:
         self.epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
         self.bump: Callable[[Mirrored, int], Awaitable[None]] | None = None
         self._mirrored: dict[LedPartition, Mirrored] = {}
-        self._feeders: dict[Session, asyncio.Task[None]] = {}
+        self._unsaved: set[Mirrored] = set()  # the state topic does not have their source epochs yet
+        self._feeders: dict[Session, tuple[Feeder, asyncio.Task[None]]] = {}
 
     # --- partitions --------------------------------------------------------------------------------------------
 
@@ -82,7 +84,9 @@ class Hub:
         self.partitions.pop((led.topic_id, led.partition), None)
         if self.by_name.get((led.topic, led.partition)) is led:
             del self.by_name[led.topic, led.partition]
-        self._mirrored.pop(led, None)
+        gone = self._mirrored.pop(led, None)
+        if gone is not None:
+            self._unsaved.discard(gone)
 
     def mirrored_of(self, led: LedPartition) -> Mirrored | None:
         """Where a partition's records come from; None when it is not mirrored."""
@@ -97,11 +101,15 @@ class Hub:
         for cursor in self.sessions.of(led):
             cursor.session.mark(cursor)
 
+    def stir(self, led: LedPartition) -> None:
+        """What is asked of the source for this partition may be something else now."""
+        for cursor in self.sessions.of(led):
+            cursor.session.stir(cursor)
+
     def rewind(self, led: LedPartition) -> None:
         """What was fetched ahead for this partition is not to be given."""
         for cursor in self.sessions.of(led):
             cursor.rewind()
-            cursor.session.wants.set()
 
     def tell_cuts(self, led: LedPartition) -> None:
         """Followers that stand behind a cut, or before the log start, hear of it without asking again."""
@@ -114,8 +122,9 @@ class Hub:
             cursor.session.mark(cursor)
 
     def wake(self) -> None:
-        """Followers may be supplied again."""
+        """Followers may be supplied again, or with something else."""
         for session in self.sessions:
+            session.look_over = True
             session.wants.set()
 
     # --- followers' sessions -----------------------------------------------------------------------------------
@@ -123,17 +132,28 @@ class Hub:
     def start_session(self, session: Session) -> None:
         """Supply a follower."""
         feeder = Feeder(session, self, budget=self.settings.budget)
-        self._feeders[session] = asyncio.create_task(feeder.run())
+        self._feeders[session] = (feeder, asyncio.create_task(feeder.run()))
 
     async def end_session(self, session: Session) -> None:
         """Stop supplying it."""
-        task = self._feeders.pop(session, None)
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        for mirrored in self.all_mirrored():
-            mirrored.link.cluster.pool.drop(f"fetch-{session.session_id}")
+        if session not in self._feeders:
+            return
+        _, task = self._feeders.pop(session)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        for link in {mirrored.link for mirrored in self.all_mirrored()}:
+            link.cluster.pool.drop(f"fetch-{session.session_id}")
+
+    def feeds(self, session: Session) -> bool:
+        """Whether a follower is supplied by this session."""
+        return session in self._feeders
+
+    def first(self) -> Feeder | None:
+        """The feeder of the oldest session whose follower is alive: it asks for others that want the same."""
+        now = self.clock()
+        alive = [s for s in self._feeders if now - s.fetched_at < _ALIVE_S]
+        return self._feeders[min(alive, key=lambda s: s.session_id)][0] if alive else None
 
     @property
     def bytes_held(self) -> int:
@@ -159,16 +179,24 @@ class Hub:
         name = mirrored.name
         self.counters.bytes_by_partition[name] = self.counters.bytes_by_partition.get(name, 0) + size
 
-    async def may_hand_on(self, mirrored: Mirrored, stamped: Stamped) -> bool:
-        """Remember what a restart has to know, before records that need it are handed on. False: not now."""
-        epoch = stamped.highest_epoch
-        if not mirrored.stamp.rewrite_epochs and self.bump is not None and self.epoch_due(mirrored, epoch):
-            self._look_into(mirrored, self.bump(mirrored, epoch))
-            return False
-        news = [mirrored.source_epochs.begin(epoch, start) for epoch, start in stamped.new_source_epochs]
-        if not (any(news) or stamped.shifted) or self.save_source_epochs is None:
-            return True
-        return await self.save_source_epochs(mirrored)
+    async def may_hand_on(self, brought: Sequence[tuple[Mirrored, Stamped]]) -> frozenset[Mirrored]:
+        """Remember what a restart has to know, before records that need it are handed on. Returns what may go now."""
+        allowed, unsaved = set(), []
+        for mirrored, stamped in brought:
+            epoch = stamped.highest_epoch
+            if not mirrored.stamp.rewrite_epochs and self.bump is not None and self.epoch_due(mirrored, epoch):
+                self._look_into(mirrored, self.bump(mirrored, epoch))
+                continue
+            news = [mirrored.source_epochs.begin(epoch, start) for epoch, start in stamped.new_source_epochs]
+            if any(news) or stamped.shifted or mirrored in self._unsaved:
+                unsaved.append(mirrored)
+            else:
+                allowed.add(mirrored)
+        self._unsaved.update(unsaved)
+        if unsaved and (self.save_source_epochs is None or await self.save_source_epochs(unsaved)):
+            self._unsaved.difference_update(unsaved)
+            allowed.update(unsaved)
+        return frozenset(allowed)
 
     def source_refused(self, mirrored: Mirrored, offset: int) -> None:
         """The source has no such offset: find out why, once at a time."""

@@ -169,16 +169,19 @@ class Lifecycle:
         if known is not None:
             self.hub.remove(known.led)
 
-    async def save_source_epochs(self, mirrored: Mirrored) -> bool:
-        """Store where the source's epochs began. False: not stored, so nothing of the new epoch may be given."""
-        record = self.records.get(self.key_of(mirrored))
-        if record is None:
-            return False
-        try:
+    async def save_source_epochs(self, group: Sequence[Mirrored]) -> bool:
+        """Store where the source's epochs began. False: not stored, so nothing of the new epochs may be given."""
+        records = []
+        for mirrored in group:
+            record = self.records.get(self.key_of(mirrored))
+            if record is None:
+                return False
             epochs, shifts = mirrored.source_epochs.entries, mirrored.led.shifts.entries
-            await self.save([replace(record, source_epochs=epochs, shifts=shifts)])
+            records.append(replace(record, source_epochs=epochs, shifts=shifts))
+        try:
+            await self.save(records)
         except MirrorError as error:
-            _LOG.warning("%s: %s", mirrored.name, error)
+            _LOG.warning("source epochs of %d partitions (%s, …): %s", len(group), group[0].name, error)
             return False
         return True
 
@@ -218,7 +221,7 @@ class Lifecycle:
                 continue
             groups.setdefault(record.state, []).append(mirrored)
         for state, group in groups.items():
-            self._start(self.work[state], group)
+            self.start(self.work[state], group)
 
     @staticmethod
     def _settled(record: PartitionRecord, mirrored: Mirrored) -> bool:
@@ -228,7 +231,12 @@ class Lifecycle:
             return mirrored.led.leading
         return False
 
-    def _start(self, work: Work, group: Sequence[Mirrored]) -> None:
+    def busy(self, key: PartitionKey) -> bool:
+        """Whether something is being done with a partition."""
+        return key in self._busy
+
+    def start(self, work: Work, group: Sequence[Mirrored]) -> None:
+        """Do something with these partitions; nothing else is done with them meanwhile."""
         keys = [self.key_of(mirrored) for mirrored in group]
         self._busy.update(keys)
 

@@ -86,15 +86,19 @@ class Looking:
             if led.leading:
                 _LOG.info("%s-%d: led by %s now", led.topic, led.partition, None if part is None else part.leader)
                 led.stand_down(-1 if part is None else part.leader_epoch)
+                self._hub.stir(led)
             if part is not None:
                 led.isr, led.replicas = frozenset(part.isr), part.replicas
             return
         if part.leader_epoch < led.leader_epoch:
             return  # an older answer
+        before = (led.isr, led.high_watermark)
         if led.lead(epoch=part.leader_epoch, isr=part.isr, replicas=part.replicas, now=self._hub.clock()):
             _LOG.info("%s-%d: led here at epoch %d, isr %s", led.topic, led.partition, part.leader_epoch, part.isr)
             self._hub.rewind(led)
-        self._hub.changed(led)
+            self._hub.changed(led)
+        elif before != (led.isr, led.high_watermark):
+            self._hub.changed(led)
 
     def _find_strays(self, found: Metadata) -> None:
         for name, topic in found.topics.items():

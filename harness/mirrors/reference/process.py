@@ -16,6 +16,7 @@ from harness.mirrors.reference.bumping import DUE, Bumping
 from harness.mirrors.reference.control import Control
 from harness.mirrors.reference.design import ProducerIds
 from harness.mirrors.reference.failback import CUT, ENDED, agreed_offsets
+from harness.mirrors.reference.handing_over import HandingOver
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.isr_keeper import IsrKeeper
 from harness.mirrors.reference.lifecycle import Lifecycle
@@ -53,10 +54,12 @@ class MirrorProcess:
         self.lifecycle = Lifecycle(self.hub, self.store, self.crash)
         self.looking = Looking(self.hub)
         self.control = Control(self)
-        self.stages = Stages(self.lifecycle, self.looking, guard=self.control.guard)
+        self.stages = Stages(
+            self.lifecycle, self.looking, guard=self.control.guard, last_sync=self.control.groups.sync_last
+        )
         self.bumping = Bumping(self.hub, self.looking, self.stages.leading)
         self.troubles = Troubles(self.lifecycle, self.bumping)
-        self.sharing = Sharing(self.lifecycle, self.looking)
+        self.sharing = Sharing(self.lifecycle, self.looking, HandingOver(self.lifecycle, hold=self.stages.hold))
         self.registration = Registration(self.hub)
         self.isr = IsrKeeper(self.hub)
         self.strays = Strays(self.hub, self.looking)

@@ -1,8 +1,13 @@
 """Fetching from the source on behalf of one follower's session: one long poll per source broker, fetched ahead.
 
-A poll asks for every partition of the session that the broker leads, from behind what was fetched already, so that
-idle partitions share one request. Bytes held for a follower are bounded by `budget`; beyond it no poll is sent until
-the follower has taken some. A poll's answer is stamped (see stamping) and put at the cursors it was sent for.
+A poll asks for every partition of the session that the broker leads, from behind what was fetched already, in a fetch
+session of its own (see source_session): idle partitions cost nothing. Bytes held for a follower are bounded by
+`budget`; beyond it no poll is sent until the follower has taken some. A poll's answer is stamped (see stamping) and put
+at the cursors it was sent for. Only cursors that were stirred are looked at, and all of them now and then.
+
+Followers that want the same are given the same: what one follower's feeder (the *first*, see `Hub.first`) asks from an
+offset on, others with the same offset do not ask for, and get the chunk that it brings. Each asks for itself where
+it stands elsewhere, where the first does not ask, or cannot hold more.
 
 What the source refuses is not decided here: `Hub.source_refused`, `Hub.source_diverged`.
 """
@@ -10,23 +15,17 @@ What the source refuses is not decided here: `Hub.source_refused`, `Hub.source_d
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v13 import request as fetch
-from kio.schema.types import BrokerId
-from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from harness.mirrors.reference.cursors import Cursor, Session
-from harness.mirrors.reference.epochs import UNKNOWN
 from harness.mirrors.reference.partition import Feed
-from harness.mirrors.reference.source import Mirrored, SourceLink
-from harness.mirrors.reference.stamping import stamp
+from harness.mirrors.reference.source import SourceLink
+from harness.mirrors.reference.source_session import Asked, SourceKey, SourceSession
+from harness.mirrors.reference.stamping import Stamped, stamp
 from harness.wire.frames import WireError
 
 if TYPE_CHECKING:
@@ -37,8 +36,8 @@ _LOG = logging.getLogger(__name__)
 _POLL_S: Final = 0.5
 _GRACE_S: Final = 4.0  # beyond the poll's own wait, before the connection counts as dead
 _IDLE_S: Final = 0.1  # between looks for something to ask while nothing wakes the feeder
+_ALL_S: Final = 1.0  # between looks at every cursor
 _RETRY_S: Final = 0.2
-_PARTITION_BYTES: Final = 1024 * 1024
 _STALE: Final = frozenset(
     {
         ErrorCode.not_leader_or_follower,
@@ -55,16 +54,14 @@ _STALE: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One partition of a poll, as it stood when the poll was sent."""
+class Source:
+    """One source broker, as one follower's feeder sees it."""
 
-    cursor: Cursor
-    mirrored: Mirrored
-    offset: int
-    generation: int
-    epoch: int
-    leader_epoch: int
+    def __init__(self, link: SourceLink, broker: int) -> None:
+        self.link = link
+        self.broker = broker
+        self.session = SourceSession()
+        self.poll: asyncio.Task[None] | None = None
 
 
 class Feeder:
@@ -74,79 +71,151 @@ class Feeder:
         self._session = session
         self._hub = hub
         self._budget = budget
-        self._busy: dict[tuple[SourceLink, int], asyncio.Task[None]] = {}
+        self._sources: dict[tuple[SourceLink, int], Source] = {}
+        self._at: dict[Cursor, tuple[Source, SourceKey]] = {}  # where a cursor's partition is asked for now
+        self._later: list[Cursor] = []  # not to be asked for before some time
+        self._all_at = -_ALL_S
+        self._first: Feeder | None = None
+        self._versions: dict[SourceLink, int] = {}
 
     async def run(self) -> None:
         """Poll every source broker that has something for this session."""
         try:
             while True:
                 self._session.wants.clear()
-                for key, asked in self._wanted().items():
-                    self._busy[key] = asyncio.create_task(self._poll(*key, asked))
+                for cursor in self._to_look_at():
+                    self._place(cursor)
+                for source in self._sources.values():
+                    if source.poll is None and source.session.asked and self._session.held < self._budget:
+                        source.poll = asyncio.create_task(self._poll(source))
                 try:
                     async with asyncio.timeout(_IDLE_S):
                         await self._session.wants.wait()
                 except TimeoutError:
                     continue
         finally:
-            for task in self._busy.values():
-                task.cancel()
+            for source in self._sources.values():
+                if source.poll is not None:
+                    source.poll.cancel()
 
-    def _wanted(self) -> dict[tuple[SourceLink, int], list[Asked]]:
-        wanted: dict[tuple[SourceLink, int], list[Asked]] = {}
-        if self._session.held >= self._budget:
-            return wanted
-        now = self._hub.clock()
-        for cursor in self._session.cursors.values():
-            led = cursor.partition
-            if led is None or not led.leading or led.feed is not Feed.SOURCE or cursor.next_offset < 0:
-                continue
-            if cursor.not_before > now:
-                continue
-            if led.limit is not None and cursor.next_offset >= led.limit:
-                continue
-            mirrored = self._hub.mirrored_of(led)
-            if mirrored is None or mirrored.trouble is not None or led.high_watermark is None:
-                continue
-            leader = mirrored.link.leader(led.topic, led.partition)
-            if leader is None or (mirrored.link, leader[0]) in self._busy:
-                continue
-            wanted.setdefault((mirrored.link, leader[0]), []).append(
-                Asked(cursor, mirrored, cursor.next_offset, cursor.generation, leader[1], led.leader_epoch)
-            )
-        return wanted
+    # --- what to ask for ---------------------------------------------------------------------------------------
 
-    async def _poll(self, link: SourceLink, broker: int, asked: Sequence[Asked]) -> None:
+    def _to_look_at(self) -> list[Cursor]:
+        """The cursors whose question may be another one now."""
+        session, now = self._session, self._hub.clock()
+        stirred, session.stirred = session.stirred, {}
+        versions = {link: link.version for link in self._versions}
+        first, self._first = self._first, self._hub.first()
+        if session.look_over or first is not self._first or now - self._all_at >= _ALL_S or versions != self._versions:
+            session.look_over, self._all_at, self._versions, self._later = False, now, versions, []
+            return [*session.cursors.values(), *(c for c in self._at if session.cursors.get(c.key) is not c)]
+        due = [cursor for cursor in self._later if cursor.not_before <= now]
+        if due:
+            self._later = [cursor for cursor in self._later if cursor.not_before > now]
+        return [*stirred, *due]
+
+    def _place(self, cursor: Cursor) -> None:
+        """Ask for a cursor's partition where its leader is, from where the cursor is; or nowhere."""
+        found = self._question(cursor)
+        old = self._at.get(cursor)
+        before = None if old is None else old[0].session.asked.get(old[1])
+        if self._first is self and before is not None and (found is None or found[1].generation != before.generation):
+            self._hub.stir(before.mirrored.led)  # others got what this one asked for
+        if old is not None and (found is None or found[0] is not old[0] or found[1].key != old[1]):
+            old[0].session.drop(old[1])
+            del self._at[cursor]
+        if found is not None:
+            source, asked = found
+            source.session.ask(asked)
+            self._at[cursor] = (source, asked.key)
+
+    def _question(self, cursor: Cursor) -> tuple[Source, Asked] | None:
+        led = cursor.partition
+        if self._session.cursors.get(cursor.key) is not cursor or led is None or cursor.next_offset < 0:
+            return None
+        if not led.leading or led.feed is not Feed.SOURCE or led.high_watermark is None:
+            return None
+        if cursor.not_before > self._hub.clock():
+            self._later.append(cursor)
+            return None
+        if led.limit is not None and cursor.next_offset >= led.limit:
+            return None
+        if cursor.next_offset > led.cuts.get(self._session.follower, cursor.next_offset):
+            return None  # it has not made its cut yet, and is dead perhaps
+        mirrored = self._hub.mirrored_of(led)
+        if mirrored is None or mirrored.trouble is not None:
+            return None
+        if self._first is not None and self._first is not self and self._first.brings(cursor):
+            return None
+        leader = mirrored.link.leader(led.topic, led.partition)
+        if leader is None:
+            return None
+        source = self._source(mirrored.link, leader[0])
+        return source, Asked(cursor, mirrored, cursor.next_offset, cursor.generation, leader[1], led.leader_epoch)
+
+    def brings(self, other: Cursor) -> bool:
+        """Whether what another follower wants next is being asked for here."""
+        cursor = self._session.cursors.get(other.key)
+        return (
+            cursor is not None
+            and cursor in self._at
+            and cursor.partition is other.partition
+            and cursor.next_offset == other.next_offset
+            and self._session.held < self._budget
+        )
+
+    def _source(self, link: SourceLink, broker: int) -> Source:
+        found = self._sources.get((link, broker))
+        if found is None:
+            found = self._sources[link, broker] = Source(link, broker)
+            self._versions.setdefault(link, link.version)
+        return found
+
+    # --- asking ------------------------------------------------------------------------------------------------
+
+    async def _poll(self, source: Source) -> None:
+        link, broker, session = source.link, source.broker, source.session
         try:
             connection = await link.cluster.broker(broker, f"fetch-{self._session.session_id}")
-            request = _request(asked, isolation=self._hub.isolation, max_bytes=self._budget - self._session.held)
+            share = max(1, (self._budget - self._session.held) // len(self._sources))  # what all polls bring has room
+            request = session.request(isolation=self._hub.isolation, max_bytes=share, wait_s=_POLL_S)
             answer = await connection.call(request, timeout_s=_POLL_S + _GRACE_S)
-            await self._take(link, asked, answer)
+            await self._take(source, answer)
         except WireError as error:
+            session.reset()
             _LOG.info("mirror %s: fetch from broker %d: %s", link.mirror, broker, error)
-            for one in asked:
+            for one in session.asked.values():
                 link.distrust(one.mirrored.led.topic, one.mirrored.led.partition)
             await asyncio.sleep(_RETRY_S)
         except Exception:
+            session.reset()
             _LOG.exception("mirror %s: fetch from broker %d", link.mirror, broker)
             await asyncio.sleep(_RETRY_S)
         finally:
-            self._busy.pop((link, broker), None)
+            source.poll = None
             self._session.wants.set()
 
-    async def _take(self, link: SourceLink, asked: Sequence[Asked], answer: Any) -> None:
-        by_key = {(one.mirrored.source_topic_id, one.mirrored.led.partition): one for one in asked}
-        troubled = answer.error_code is not ErrorCode.none
+    async def _take(self, source: Source, answer: Any) -> None:
+        troubled = not source.session.took(answer)
+        if troubled:
+            _LOG.info(
+                "mirror %s: broker %d begins a session anew: %s", source.link.mirror, source.broker, answer.error_code
+            )
+        brought: list[tuple[Asked, Stamped]] = []
         for topic in answer.responses:
             for part in topic.partitions:
-                one = by_key.get((topic.topic_id, int(part.partition_index)))
+                one = source.session.told.get((topic.topic_id, int(part.partition_index)))
+                # Asked before a cut: what it says was looked into already.
+                if one is not None and one.cursor.generation == one.generation:
+                    troubled = self._take_partition(source.link, one, part, brought) or troubled
                 if one is not None:
-                    troubled = await self._take_partition(link, one, part) or troubled
+                    self._session.stir(one.cursor)
+        await self._hand_on(brought)
         if troubled:
             await asyncio.sleep(_RETRY_S)
 
-    async def _take_partition(self, link: SourceLink, one: Asked, part: Any) -> bool:
-        """Returns whether the source refused it, so that the next poll should wait a little."""
+    def _take_partition(self, link: SourceLink, one: Asked, part: Any, brought: list[tuple[Asked, Stamped]]) -> bool:
+        """Adds what it brought. Returns whether the source refused it, so that the next poll should wait a little."""
         led, mirrored = one.mirrored.led, one.mirrored
         error = part.error_code
         if error is ErrorCode.offset_out_of_range:
@@ -165,48 +234,32 @@ class Feeder:
             self._hub.source_diverged(mirrored, epoch, end)
             return True
         self._hub.source_seen(mirrored, part)
-        if part.records and led.leader_epoch == one.leader_epoch:
-            await self._put(one, bytes(part.records))
+        if part.records and led.leader_epoch == one.leader_epoch and led.feed is Feed.SOURCE:
+            last = mirrored.source_epochs.before(led.shifts.source(one.offset))
+            made = stamp(bytes(part.records), offset=one.offset, partition=led, policy=mirrored.stamp, last_epoch=last)
+            if made is not None:
+                brought.append((one, made))
         return False
 
-    async def _put(self, one: Asked, records: bytes) -> None:
-        mirrored, cursor = one.mirrored, one.cursor
-        last = mirrored.source_epochs.before(mirrored.led.shifts.source(one.offset))
-        made = stamp(records, offset=one.offset, partition=mirrored.led, policy=mirrored.stamp, last_epoch=last)
-        if made is None:
-            return
-        if not await self._hub.may_hand_on(mirrored, made):
-            return
-        if cursor.generation == one.generation and mirrored.led.leader_epoch == one.leader_epoch:
-            self._hub.fetched(mirrored, len(made.chunk.records))
-            cursor.put(made.chunk)
+    async def _hand_on(self, brought: Sequence[tuple[Asked, Stamped]]) -> None:
+        """Put it at the cursor that it was asked for, and at others' that wait for the same."""
+        may = await self._hub.may_hand_on([(one.mirrored, made) for one, made in brought])
+        for one, made in brought:
+            led, cursor = one.mirrored.led, one.cursor
+            if one.mirrored not in may or cursor.generation != one.generation or led.leader_epoch != one.leader_epoch:
+                continue
+            self._hub.fetched(one.mirrored, len(made.chunk.records))
+            for other in self._hub.sessions.of(led):
+                if other is cursor or self._rides(other):
+                    other.put(made.chunk)
 
-
-def _request(asked: Sequence[Asked], *, isolation: int, max_bytes: int) -> fetch.FetchRequest:
-    topics: dict[uuid.UUID, list[fetch.FetchPartition]] = {}
-    for one in asked:
-        led = one.mirrored.led
-        source = led.shifts.source(one.offset)
-        topics.setdefault(one.mirrored.source_topic_id, []).append(
-            fetch.FetchPartition(
-                partition=i32(led.partition),
-                current_leader_epoch=i32(one.epoch),
-                fetch_offset=i64(source),
-                last_fetched_epoch=i32(
-                    one.mirrored.source_epochs.before(source) if one.mirrored.check_epochs else UNKNOWN
-                ),
-                partition_max_bytes=i32(_PARTITION_BYTES),
-            )
+    def _rides(self, other: Cursor) -> bool:
+        """Whether another follower's cursor may have what was brought for this one's; `put` looks at the offset."""
+        session, led = other.session, other.partition
+        return (
+            led is not None
+            and self._hub.feeds(session)
+            and session.held < self._budget
+            and other.not_before <= self._hub.clock()
+            and other.next_offset <= led.cuts.get(session.follower, other.next_offset)
         )
-    return fetch.FetchRequest(
-        replica_id=BrokerId(-1),
-        max_wait=i32Timedelta.parse(datetime.timedelta(seconds=_POLL_S)),
-        min_bytes=i32(1),
-        max_bytes=i32(max_bytes),
-        isolation_level=i8(isolation),
-        session_epoch=i32(UNKNOWN),
-        topics=tuple(
-            fetch.FetchTopic(topic_id=topic_id, partitions=tuple(parts)) for topic_id, parts in topics.items()
-        ),
-        forgotten_topics_data=(),
-    )

@@ -2,29 +2,34 @@
 
 Processes are brokers from id 100 on; those that the controller has unfenced are alive. A new partition goes to the
 live process with the highest hash of (mirror, topic, partition, process); a partition whose process is gone goes to
-the highest among the others, and stays there when the first one comes back. Only the owner writes a partition's
-record, so the state topic needs no locks: who takes over reads it first.
+the highest among the others. Once the same processes have lived for some seconds each gets what is its own by the hash
+(see handing_over): one that joined, or came back, its share. Only the owner writes a partition's record, so the state
+topic needs no locks: who takes over reads it first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
+from harness.mirrors.reference.handing_over import HandingOver
 from harness.mirrors.reference.lifecycle import Lifecycle
 from harness.mirrors.reference.looking import Looking
-from harness.mirrors.reference.model import PartitionKey
+from harness.mirrors.reference.model import PartitionKey, PartitionRecord
+from harness.mirrors.reference.partition import Feed
 from harness.mirrors.reference.periodic import keep
 from harness.mirrors.reference.state_store import FIRST_MIRROR_ID
+from harness.mirrors.reference.states import PartitionState
 
 _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 1.0
 _GONE_S: Final = 2.0  # a process is missed for so long before its partitions are taken over
+_SETTLED_S: Final = 5.0  # the same processes live for so long before partitions change hands between them
 
 
 def owner(key: PartitionKey, live: Iterable[int]) -> int:
@@ -37,14 +42,30 @@ def _weight(key: PartitionKey, process: int) -> bytes:
     return blake2b(text.encode(), digest_size=8).digest()
 
 
-class Sharing:
-    """Takes over from processes that are gone."""
+def leaving(
+    records: Mapping[PartitionKey, PartitionRecord], *, me: int, live: Iterable[int]
+) -> dict[int, list[PartitionKey]]:
+    """What this process has and another live one should have: process → partitions. Mirrored ones only."""
+    found: dict[int, list[PartitionKey]] = {}
+    alive = list(live)
+    for key, record in records.items():
+        if record.owner == me and record.state is PartitionState.MIRRORING:
+            to = owner(key, alive)
+            if to != me:
+                found.setdefault(to, []).append(key)
+    return found
 
-    def __init__(self, lifecycle: Lifecycle, looking: Looking) -> None:
+
+class Sharing:
+    """Takes over from processes that are gone, and gives to those that have less than their share."""
+
+    def __init__(self, lifecycle: Lifecycle, looking: Looking, handing_over: HandingOver) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
         self._looking = looking
+        self._handing_over = handing_over
         self._missed_since: dict[int, float] = {}
+        self._together: tuple[frozenset[int], float] = (frozenset(), 0.0)  # who lives, and since when
 
     def live(self) -> frozenset[int]:
         """Processes that the controller has unfenced; this one always."""
@@ -80,13 +101,32 @@ class Sharing:
                 del self._missed_since[process]
         for process in live & set(self._missed_since):
             del self._missed_since[process]
+        await self._handing_over.adopt(meta)
+        self._share(now, live)
+        await self._handing_over.push(meta)
+
+    def _share(self, now: float, live: frozenset[int]) -> None:
+        """Give others their share once nobody came or went for a while."""
+        if live != self._together[0] or self._missed_since:
+            self._together = (live, now)
+        elif now - self._together[1] >= _SETTLED_S:
+            wanted = leaving(self._life.records, me=self._hub.me, live=live)
+            self._handing_over.give({to: [key for key in keys if self._fed(key)] for to, keys in wanted.items()})
+
+    def _fed(self, key: PartitionKey) -> bool:
+        mirrored = self._life.mirrored(key)
+        return mirrored is not None and mirrored.led.feed is Feed.SOURCE and not self._life.busy(key)
 
     async def _take_over(self, process: int, live: frozenset[int]) -> None:
         stored, _ = await self._life.store.load()
+        await self._handing_over.take_in(stored)
         mine = []
         for key, record in stored.items():
             if record.owner == process and owner(key, live) == self._hub.me:
                 mine.append(replace(record, owner=self._hub.me))
+                held = self._life.mirrored(key)
+                if held is not None:  # it was on its way to that process
+                    held.led.feed = Feed.HELD
             elif record.owner != self._hub.me:
                 self._life.records[key] = record
                 self._life.detach(key)

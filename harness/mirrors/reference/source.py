@@ -74,6 +74,7 @@ class SourceLink:
         self.topics: dict[str, TopicMeta] = {}
         self.refreshed_at: float | None = None
         self.down: str | None = "not asked yet"
+        self.version = 0  # grows when `leader` may answer something else
         self._clock = clock
         self._stale = asyncio.Event()
         self._preferred: dict[tuple[str, int], tuple[int, float]] = {}
@@ -92,10 +93,12 @@ class SourceLink:
     def prefer(self, topic: str, partition: int, broker: int) -> None:
         """The leader named another replica to read from."""
         self._preferred[topic, partition] = (broker, self._clock() + _PREFERRED_S)
+        self.version += 1
 
     def distrust(self, topic: str, partition: int) -> None:
         """What was known of a partition's leader is wrong: ask soon."""
-        self._preferred.pop((topic, partition), None)
+        if self._preferred.pop((topic, partition), None) is not None:
+            self.version += 1
         self._stale.set()
 
     async def refresh(self) -> None:
@@ -105,6 +108,8 @@ class SourceLink:
         except WireError as error:
             self.down = str(error)
             raise
+        if found.topics != self.topics:
+            self.version += 1
         self.cluster_id, self.topics, self.down = found.cluster_id, dict(found.topics), None
         self.refreshed_at = self._clock()
 

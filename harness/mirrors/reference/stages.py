@@ -111,7 +111,7 @@ class Stages:
             if mirrored.resumed:
                 mirrored.resumed = False
                 await RESUME[self._hub.design.resume](mirrored)
-                await self._life.save_source_epochs(mirrored)
+                await self._life.save_source_epochs([mirrored])
         self._feed(led)
         self._complain(group, led, "the lead was not taken in time")
 
@@ -130,6 +130,13 @@ class Stages:
         for mirrored in group:
             mirrored.led.feed = Feed.HELD
         await self._lead(group)
+
+    async def hold(self, group: Sequence[Mirrored]) -> list[Mirrored]:
+        """For another process to take them over: no record more; returns those that are level. The others go on."""
+        self._hold(group)
+        level = await self._until_level(group, self._hub.settings.drain_s)
+        self._feed([mirrored for mirrored in group if mirrored not in level])
+        return level
 
     async def stop(self, group: Sequence[Mirrored]) -> None:
         """STOPPING: close the log where it is and hand it to a real broker, writable."""
