@@ -43,11 +43,13 @@ COLUMNS = (
     ("first after s", "start_s", "{:.1f}"),
     ("its CPU s", "catch_up_cpu_s", "{:.2f}"),
     ("B's CPU s", "brokers_cpu_s", "{:.1f}"),
+    ("all CPU s", "all_cpu_s", "{:.1f}"),
     ("idle CPU %", "idle_cpu_percent", "{:.1f}"),
     ("p50 ms", "p50_ms", "{:.1f}"),
     ("p99 ms", "p99_ms", "{:.1f}"),
     ("paced CPU %", "paced_cpu_percent", "{:.0f}"),
     ("B's %", "paced_brokers_cpu_percent", "{:.0f}"),
+    ("all %", "paced_all_cpu_percent", "{:.0f}"),
     ("peak MB", "peak_mb", "{:.0f}"),
     ("missing", "paced_missing", "{}"),
 )

@@ -60,6 +60,7 @@ class Result:
     records_per_s: float = 0.0
     catch_up_cpu_s: float = 0.0  # from the start of its process
     brokers_cpu_s: float = 0.0  # of B, over the same time
+    all_cpu_s: float = 0.0  # of everything: the mirror, A, B and the links, over the same time
     idle_cpu_percent: float = 0.0
     paced_records: int = 0
     paced_missing: int = 0
@@ -67,6 +68,7 @@ class Result:
     p99_ms: float = 0.0
     paced_cpu_percent: float = 0.0
     paced_brokers_cpu_percent: float = 0.0
+    paced_all_cpu_percent: float = 0.0
     peak_mb: float = 0.0
     errors: list[str] = field(default_factory=list)
 
@@ -79,6 +81,7 @@ class Case:
     ):
         self._topology, self._mirror, self._topic, self._load, self._tell = topology, mirror, topic, load, tell
         self._a, self._b = topology.clusters["A"], topology.clusters["B"]
+        self._look_s = max(0.05, load.partitions / 2000)  # a look costs whoever leads a little for each partition
         self._view = ClusterView(self._b.bootstrap, timeout_s=10)
 
     def measure(self, name: str) -> Result:
@@ -109,7 +112,7 @@ class Case:
     # --- catching up -------------------------------------------------------------------------------------------
 
     def _catch_up(self, result: Result) -> None:
-        before, began = self._of_brokers(), time.monotonic()
+        before, all_before, began = self._of_brokers(), self._of_all(), time.monotonic()
         starting = _Starting(self._mirror, self._topic)
         last_empty = grown = began
         count = 0
@@ -126,15 +129,16 @@ class Case:
                 result.errors.append(f"after {self._load.limit_s:g} s {count} of {self._load.records} were on B")
                 break
             starting.check()
-            time.sleep(0.05)
+            time.sleep(self._look_s)
         starting.join()
-        used, brokers = self._of_mirror(), self._of_brokers()
+        used, brokers, everything = self._of_mirror(), self._of_brokers(), self._of_all()
         seconds = max(grown - last_empty, 0.05)
         result.start_s, result.catch_up_s = last_empty - began, seconds
         carried = min(count, self._load.records)
         result.records_per_s = carried / seconds
         result.mb_per_s = carried * self._load.value_bytes / 1e6 / seconds
         result.catch_up_cpu_s, result.brokers_cpu_s = used.cpu_s, brokers.cpu_s - before.cpu_s
+        result.all_cpu_s = everything.cpu_s - all_before.cpu_s
 
     def _ends(self) -> Mapping[tuple[str, int], int]:
         """Last stable offsets on B; 0 where nobody leads yet."""
@@ -162,9 +166,9 @@ class Case:
         )
         try:
             time.sleep(load.warm_s)
-            first, before, brokers = time.monotonic_ns(), self._of_mirror(), self._of_brokers()
+            first, before = time.monotonic_ns(), (self._of_mirror(), self._of_brokers(), self._of_all())
             time.sleep(load.paced_s)
-            last, after, brokers_after = time.monotonic_ns(), self._of_mirror(), self._of_brokers()
+            last, after = time.monotonic_ns(), (self._of_mirror(), self._of_brokers(), self._of_all())
         finally:
             writer.close()
             deadline = time.monotonic() + _LATE_S
@@ -179,8 +183,8 @@ class Case:
         if len(took) > 1:
             cuts = statistics.quantiles(took, n=100, method="inclusive")
             result.p50_ms, result.p99_ms = 1000 * cuts[49], 1000 * cuts[98]
-        result.paced_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / load.paced_s
-        result.paced_brokers_cpu_percent = 100 * (brokers_after.cpu_s - brokers.cpu_s) / load.paced_s
+        shares = [100 * (b.cpu_s - a.cpu_s) / load.paced_s for a, b in zip(before, after, strict=True)]
+        result.paced_cpu_percent, result.paced_brokers_cpu_percent, result.paced_all_cpu_percent = shares
 
     # --- looks and the end -------------------------------------------------------------------------------------
 
@@ -189,6 +193,9 @@ class Case:
 
     def _of_brokers(self) -> Usage:
         return usage(self._nodes("B"))
+
+    def _of_all(self) -> Usage:
+        return usage(self._topology.nodes())
 
     def _nodes(self, cluster: str) -> list[ContainerNode]:
         return [node for node in self._topology.nodes() if node.cluster == cluster]
