@@ -300,6 +300,17 @@ def goes_back_within_one_poll(c: Case) -> None:
 
 
 @case(polled)
+def gets_again_what_a_share_group_released(c: Case) -> None:
+    group = c.name("s")
+    place = {"cluster": "A", "group": group, "topic": c.topic, "partition": 0}
+    c.h.row("group_offsets", **place, kind="share", event="look", offset=0)
+    c.send("v0", "v1", "v2", at=0)
+    c.h.event(c.name("c"), "ok", "subscribe", cluster="A", group=group)
+    c.poll((0, "v0"), (2, "v2"), group=group)
+    c.poll((1, "v1"), group=group)
+
+
+@case(polled)
 def two_completions(c: Case) -> None:
     invoke = c.send("v0", at=0)
     record = {"action": "send", "topic": c.topic, "partition": 0, "value": c.name("v0"), "offset": 0}

@@ -117,6 +117,10 @@ def test_commits(spark: SparkSession, tmp_path: Path) -> None:
     # A look is a fetch too; a commit that overlaps another may come second.
     h.commit("seen", "A", 50)
     h.sync("seen", 40, event="look", cluster="A")
+    # One that began to ask before the commit was acknowledged need not show it.
+    began = h.now
+    h.commit("asked", "A", 50)
+    h.sync("asked", 40, event="look", cluster="A", began_ns=began)
     place = {"action": "commit", "topic": "race", "partition": 0}
     first = h.event("x", "invoke", "commit_offset", [{**place, "offset": 30}], cluster="A", group="race")
     h.commit("race", "A", 50)
