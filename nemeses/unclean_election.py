@@ -9,7 +9,8 @@ that it does not bite is the expected outcome there.
 It proves the loss with what the brokers hold: the leader's high watermark before it was killed, against the offset
 at which the new leader's first epoch begins (its `leader-epoch-checkpoint` file). Offsets in between were
 acknowledged and are gone, however fast new records take their places.
-On the destination the mirror is the only writer, so that the acknowledged records are the mirror's.
+On the destination the mirror is the only writer, so that the acknowledged records are the mirror's. A mirror that
+leads there itself is another story: `nemeses/mirror_led.py`.
 It cannot see: what producers with acks=1 were told beyond the high watermark.
 """
 
@@ -18,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from harness.clusters.base import Cluster, Node, PartitionInfo, Topology
+from harness.clusters.base import Cluster, PartitionInfo, Topology
 from harness.errors import FaultError
-from nemeses import epochs, netcut, topic_config
+from nemeses import epochs, mirror_led, netcut, topic_config
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 from nemeses.claims import FaultSkippedError
 from nemeses.election import (
@@ -82,7 +83,11 @@ class UncleanElection:
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
         """Cut, wait until the leader is alone and has acknowledged records, kill, elect, compare."""
-        cluster, info, victim = self._resolve(context, spec)
+        cluster, info = self._resolve(context, spec)
+        assert info.leader is not None
+        if info.leader not in cluster.brokers:
+            return mirror_led.inject(context, spec, cluster, info)
+        victim = cluster.brokers[info.leader]
         name = f"{info.topic}-{info.partition}"
         wanted = MIN_INSYNC[spec.role]
         target = f"{victim.name} (leader of {name})"
@@ -129,7 +134,7 @@ class UncleanElection:
             raise FaultError("; ".join(errors))
         return await_healed(context, injected.spec, injected.state["node"], timeout_s=HEAL_S)
 
-    def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionInfo, Node]:
+    def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionInfo]:
         if spec.role not in MIN_INSYNC:
             raise FaultError(f"unclean-election knows roles {', '.join(MIN_INSYNC)}, not {spec.role}")
         cluster = cluster_of(context.topology, spec)
@@ -137,9 +142,9 @@ class UncleanElection:
         held = {node.name for node in (*cluster.brokers.values(), *cluster.controllers.values())}
         context.claims.take(spec.fault_id, sorted(held))
         info = partition_of(context.topology, cluster, spec)
-        if info.leader is None or info.leader not in cluster.brokers or len(info.isr) < 2:
+        if info.leader is None or len(info.isr) < 2:
             raise FaultSkippedError(
                 f"{info.topic}-{info.partition} has leader {info.leader} and in-sync replicas {list(info.isr)}: "
                 "a leader and a follower in sync are needed"
             )
-        return cluster, info, cluster.brokers[info.leader]
+        return cluster, info
