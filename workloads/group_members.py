@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 COMMIT_S: Final = 0.5
 SYNCED_S: Final = 6.0  # how long a member that moves waits for the mirror to carry its group's offsets
+READY_S: Final = 3.0
+_READY_STEP_S: Final = 0.05
 _BATCH: Final = 500
 _POLL_S: Final = 0.25
 _SLICE_S: Final = 0.05
@@ -41,10 +43,18 @@ _PAUSE_S: Final = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A stay, and the topics by their names on its cluster."""
+    """A stay, and the topics by their names on its cluster. ready: what is waited for, bounded, before it joins."""
 
     stay: Stay
     topics: Sequence[str]
+    ready: Callable[[], bool] | None = None
+
+    def await_ready(self, stop: StopSignal) -> None:
+        """Wait until it is ready; no longer than some seconds."""
+        until = time.monotonic() + READY_S
+        while self.ready is not None and not self.ready() and time.monotonic() < until:
+            if stop.wait(_READY_STEP_S):
+                return
 
 
 class Member:
@@ -90,6 +100,7 @@ class Member:
             if self._stop.is_set():
                 return
             self._place = place
+            place.await_ready(self._stop)
             self._work(None if place.stay.seconds is None else time.monotonic() + place.stay.seconds)
 
     # --- one stay ----------------------------------------------------------------------------------------------

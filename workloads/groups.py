@@ -4,8 +4,9 @@ To append's clients it adds:
 
 - groups that subscribe and commit (workloads.group_roles says which): read_committed and read_uncommitted ones, with
   `auto.offset.reset` latest and earliest, of one and of two members, of the classic and of the new protocol, and a
-  share group. After a failover the same group ids go on at the destination. One group moves there early and works there
-  while the mirror goes on; one never leaves its first cluster.
+  share group. After a failover the same group ids go on at the destination, once clients have written there: what is
+  written before a group comes back is what an offset beyond the log's end loses. One group moves there early and works
+  there while the mirror goes on; one never leaves its first cluster.
 - producers that hold transactions open for seconds, two partitions in turn, so that at every moment a last stable
   offset lies seconds behind its log's end, and a read_uncommitted group commits beyond it.
 
@@ -18,7 +19,7 @@ What it cannot show: static members, manual assignments that commit, offsets com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -40,6 +41,7 @@ from workloads.values import Names, run_tag
 EARLY_S: Final = 2.5
 HOLD_S: Final = 6.0
 _HOLDERS: Final = 2  # with half a hold between them, one transaction is always at least that old
+_WRITTEN_PER_PARTITION: Final = 20
 _FIRST: Final = "groups.first"  # key in the context's extra: the cluster of the first load
 
 
@@ -74,8 +76,15 @@ class Groups:
             context.extra.setdefault(_FIRST, home)
             for number, name in enumerate(roles(home, "holder", _HOLDERS)):
                 clients[name] = self._holder(context, context.endpoints[home], name, number, stop)
+        writers = list(clients.values())
+        enough = _WRITTEN_PER_PARTITION * context.options.partitions * context.options.topics
+
+        def written() -> bool:
+            return sum(writer.tally.acked_records for writer in writers) >= enough
+
+        moved = home is not None and home != context.extra[_FIRST]
         for role in ROLES:
-            clients |= self._members(context, role, home, stop)
+            clients |= self._members(context, role, home, stop, ready=written if moved else None)
         return clients
 
     def final_reads(self, context: WorkloadContext, *, timeout_s: float) -> Sequence[FinalRead]:
@@ -84,14 +93,20 @@ class Groups:
         return self._append.final_reads(replace(context, options=options), timeout_s=timeout_s)
 
     def _members(
-        self, context: WorkloadContext, role: GroupRole, home: str | None, stop: StopSignal
+        self,
+        context: WorkloadContext,
+        role: GroupRole,
+        home: str | None,
+        stop: StopSignal,
+        *,
+        ready: Callable[[], bool] | None,
     ) -> dict[str, Client]:
         others = [cluster for cluster in context.endpoints if cluster != home]
         stays = stays_of(role, home=home, others=others, first=str(context.extra.get(_FIRST)), early_s=EARLY_S)
         if not stays:
             return {}
         group = f"{context.run_id}-{role.name}"
-        places = [Place(stay=stay, topics=self._names(context, stay.cluster)) for stay in stays]
+        places = [Place(stay=stay, topics=self._names(context, stay.cluster), ready=ready) for stay in stays]
         shared: dict[str, Any] = {
             "group": group,
             "role": role,

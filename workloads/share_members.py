@@ -49,6 +49,7 @@ class ShareMember:
         cluster = place.stay.cluster
         self.tally = Tally(cluster)
         self._name = name
+        self._place = place
         self._topics = list(place.topics)
         self._config = config
         self._names = names
@@ -59,6 +60,7 @@ class ShareMember:
 
     def run(self) -> None:
         """Poll and commit until told to stop; a client with a fatal error is replaced."""
+        self._place.await_ready(self._stop)
         while not self._stop.is_set():
             consumer = self._open()
             try:
