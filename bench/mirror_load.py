@@ -12,6 +12,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from harness.errors import ClusterError
+from harness.mirrors.compacted import QUIET
 
 _SENT: Final = struct.Struct(">q")  # time.monotonic_ns() of the send, at the beginning of every value
 _RUN: Final = 64  # records that go to one partition before the next has its turn, as a sticky partitioner does
@@ -63,7 +64,7 @@ class PacedWriter:
         self._topic, self._partitions, self._rate = topic, partitions, rate
         self._rest = os.urandom(value_bytes - _SENT.size)
         self._end = threading.Event()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "logger": QUIET})
         self._thread = threading.Thread(target=self._run, name="paced-writer")
         self._thread.start()
 
@@ -104,6 +105,7 @@ class LatencyReader:
                 "isolation.level": "read_committed",
                 "fetch.wait.max.ms": 100,
                 "fetch.error.backoff.ms": 50,
+                "logger": QUIET,
             }
         )
         self._consumer.assign([TopicPartition(topic, partition, end) for (topic, partition), end in ends.items()])
