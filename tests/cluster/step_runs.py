@@ -313,7 +313,7 @@ clusters are byte-identical below the cut, that every acknowledged record below 
 destination, and that both clusters take writes again. For the steps of a reconcile an unclean election on the source
 is made first. A failover has no `prepare.in_sync`: the mirror made the topic and leads it from the start. *seconds*:
 from the kill until the mirror was where it had been asked to be. In a whole run the same kills are the nemesis
-`mirror-crash`.
+`mirror-crash`. What is not in the table was not run since it was written last (`… OUT.md missing` runs that).
 
 | leg | step | outcome | seconds |
 |---|---|---|---|
