@@ -149,6 +149,18 @@ class Case:
         except WireError:
             return {}
 
+    def _known_ends(self) -> Mapping[tuple[str, int], int]:
+        """Where every partition ends, as soon as somebody leads each."""
+        found: dict[tuple[str, int], int | None] = {}
+
+        def complete() -> bool:
+            found.update(self._view.leader_ends([self._topic], read_committed=True))
+            return None not in found.values()
+
+        what = f"a leader of every partition of {self._topic} on cluster B"
+        wait_until(complete, timeout_s=_LATE_S, what=what, swallow=(WireError,))
+        return {place: end for place, end in found.items() if end is not None}
+
     # --- idle and paced ----------------------------------------------------------------------------------------
 
     def _idle(self, result: Result) -> None:
@@ -160,7 +172,7 @@ class Case:
     def _paced(self, result: Result) -> None:
         load = self._load
         self._tell(f"{load.rate:g} records a second")
-        reader = LatencyReader(self._b.bootstrap, self._ends())
+        reader = LatencyReader(self._b.bootstrap, self._known_ends())
         writer = PacedWriter(
             self._a.bootstrap, self._topic, partitions=load.partitions, rate=load.rate, value_bytes=load.value_bytes
         )

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from harness.errors import ClusterError
 from harness.mirrors.compacted import QUIET
 
-_SENT: Final = struct.Struct(">q")  # time.monotonic_ns() of the send, at the beginning of every value
+_SENT: Final = struct.Struct(">q")  # time.monotonic_ns() of the send, at the beginning of every value; 0: not paced
 _RUN: Final = 64  # records that go to one partition before the next has its turn, as a sticky partitioner does
 _FLUSH_S: Final = 120.0
 _PAYLOAD_BYTES: Final = 1 << 20
@@ -40,7 +40,7 @@ def fill(bootstrap: str, topic: str, *, partitions: int, records: int, value_byt
 
     for number in range(records):
         begin = (number * 997) % (_PAYLOAD_BYTES - value_bytes)
-        value = random[begin : begin + value_bytes]
+        value = _SENT.pack(0) + random[begin : begin + value_bytes - _SENT.size]
         while True:
             try:
                 producer.produce(topic, value, partition=number // _RUN % partitions, on_delivery=delivered)
@@ -123,4 +123,6 @@ class LatencyReader:
             message = self._consumer.poll(0.1)
             if message is not None and message.error() is None:
                 (sent,) = _SENT.unpack_from(message.value())
+                if not sent:
+                    continue
                 self.taken.append((sent, (time.monotonic_ns() - sent) / 1e9))
