@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.tables import Tables
 from checkers.turned import turned
+from checkers.txn_batches import txn_batches
 
 LOST_WRITE = Kind(
     name="lost_write",
@@ -73,13 +74,21 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
-    """Leave out what the old source of a mirror discarded when it was mirrored back."""
+    """Leave out what the old source of a mirror discarded when it was mirrored back: records above the cut, and those
+    below it whose commit was above it, so that the stop aborted their transaction."""
     back = turned(t)
     if back is None:
         return lost
     cuts = back.select(F.col("source").alias("cluster"), "origin_topic", "partition", "cut")
-    kept = lost.join(F.broadcast(cuts), ["cluster", "origin_topic", "partition"], "left")
-    return kept.where("cut is null or offset is null or offset < cut").drop("cut")
+    place = ["cluster", "origin_topic", "partition"]
+    kept = lost.join(F.broadcast(cuts), place, "left")
+    kept = kept.where("cut is null or offset is null or offset < cut").drop("cut")
+    ended = txn_batches(t).where("not control and end_type = 'ABORT'").join(F.broadcast(cuts), place)
+    ended = ended.where("base_offset < cut and end_offset >= cut")
+    ended = ended.select(*(F.col(c).alias(f"in_{c}") for c in (*place, "base_offset", "last_offset")))
+    within = F.col("offset").between(F.col("in_base_offset"), F.col("in_last_offset"))
+    same = [F.col(c) == F.col(f"in_{c}") for c in place]
+    return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti")
 
 
 CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), find=find)

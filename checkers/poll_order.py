@@ -159,7 +159,14 @@ def _existing(t: Tables) -> DataFrame:
     sent = t.near_sends.groupBy("value").agg(F.max(kept).alias("kept"), F.max(undone).alias("undone"))
     there = there.join(sent, "value", "left").fillna(False, ["kept", "undone"])
     # What another read_committed reader was wrongly shown (`aborted_read`), nobody is entitled to.
-    return there.withColumn("sure", F.col("kept") | (F.col("sure") & ~F.col("undone"))).drop("kept", "undone")
+    there = there.withColumn("sure", F.col("kept") | (F.col("sure") & ~F.col("undone"))).drop("kept", "undone")
+    if not t.has("records"):
+        return there
+    # Nor to what this cluster's log holds aborted: committed on the source behind the cut, say.
+    here = history.with_era(t, t.truth_log.where("aborted and value is not null"), F.col("look_ns"))
+    here = here.select(F.xxhash64(*KEY).alias("place"), "offset", "value", F.lit(True).alias("aborted_here"))
+    there = there.join(here, ["place", "offset", "value"], "left")
+    return there.withColumn("sure", F.col("sure") & F.col("aborted_here").isNull()).drop("aborted_here")
 
 
 CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), find=find)

@@ -50,6 +50,28 @@ def test_records_above_the_cut_are_judged_among_themselves(
     assert client_kinds(moved(failed_back=False).write(tmp_path / "not"), spark) == {"inconsistent_offsets": 2}
 
 
+def test_a_commit_above_the_cut_is_discarded_with_its_record_below(spark: SparkSession, tmp_path: Path) -> None:
+    """A's transaction was committed behind the cut: B aborts it at the stop, and so has A after the failback."""
+    of = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    h = History(clusters={"A": {}, "B": {}}, topic_map={TOPIC: TOPIC})
+    h.send("p", "A", TOPIC, 0, "a", offset=0)
+    h.send("p2", "A", TOPIC, 0, "x", offset=1, txn="T")
+    h.step("p2", "txn_commit", "A", "T")
+    h.poll("c", "A", TOPIC, 0, (0, "a"), (1, "x"), isolation="read_committed")
+    stop = h.event("scenario", "invoke", "mirror_stop", cluster="B")
+    h.row("mirror_states", cluster="B", state="STOPPED", source_offset=2, destination_offset=2, **MIRROR)
+    h.event("scenario", "ok", "mirror_stop", cluster="B", invoke_index=stop)
+    h.send("q", "B", TOPIC, 0, "new", offset=3)
+    back = h.event("scenario", "invoke", "mirror_failback", cluster="A")
+    h.row("mirror_states", cluster="A", state="MIRRORING", error=DISCARDED, **MIRROR)
+    h.event("scenario", "ok", "mirror_failback", cluster="A", invoke_index=back)
+    for cluster in ("A", "B"):
+        h.poll(f"raw-{cluster}", cluster, TOPIC, 0, (0, "a"), (1, "x"), (3, "new"))
+        h.poll(f"d-{cluster}", cluster, TOPIC, 0, (0, "a"), (3, "new"), isolation="read_committed")
+        h.log(cluster, TOPIC, 0, (0, "a"), (1, "x", of), (2, None, {**of, "control_type": "ABORT"}), (3, "new"))
+    assert client_kinds(h.write(tmp_path / "run"), spark) == {}
+
+
 def test_each_failback_has_its_own_time_and_cut(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables.open(moved(failed_back=True).write(tmp_path / "run"), spark)
     try:
