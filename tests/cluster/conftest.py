@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kio.schema.types import BrokerId
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
+from pyspark.sql import SparkSession
 
+from checkers.session import spark_session
 from harness.clusters.base import Cluster, NodeState
 from harness.clusters.cleanup import labelled_objects
 from harness.clusters.docker_clients import DockerClients, connect
@@ -29,6 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """A shell that starts its jobs in the background has them ignore Ctrl-C, and their children after them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +59,13 @@ def clients() -> Iterator[DockerClients]:
 def images(engine_client: docker.DockerClient) -> ImageSet:
     """Of our own brokers, or of those that SHATTER_TEST_KAFKA names: an image, or a version such as 4.4.0."""
     return ensure_images(engine_client, kafka_image=os.environ.get("SHATTER_TEST_KAFKA") or None)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session(master="local[2]")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

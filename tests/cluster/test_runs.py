@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from checkers.session import spark_session
 from harness.clusters.cleanup import labelled_objects
 from harness.clusters.docker_clients import DockerClients
 from harness.clusters.images import ImageSet
@@ -37,13 +36,6 @@ from harness.testspec import parse_spec
 SMALL = {"brokers": 1, "topics": 1, "partitions": 2, "rate": 100, "time-limit": 8, "producers": 1, "consumers": 1}
 SMALL_ARGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value))]
 START_S = 120.0
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session(master="local[2]")
-    yield session
-    session.stop()
 
 
 def shatter(*arguments: str, cwd: Path) -> subprocess.Popen[str]:

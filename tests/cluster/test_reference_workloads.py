@@ -1,0 +1,78 @@
+"""Workloads that tell right designs of the reference mirror from wrong ones, in whole runs on small clusters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from harness.clusters.images import ImageSet
+from tests.cluster.judged_run import judged, rows
+
+SHORT_LIVES = {"scenario": "failover", "brokers": 1, "client-life": 3, "max-records": 1, "time-limit": 6}
+
+
+def test_kept_producer_ids_swallow_what_short_lived_producers_write_after_a_failover(
+    images: ImageSet, tmp_path: Path, spark: SparkSession
+) -> None:
+    """B's brokers give out the ids again that A's gave, and take acknowledged writes for those that were mirrored."""
+    results = judged(images, tmp_path, spark, design="producer_ids=verbatim", **SHORT_LIVES)
+    found = {a.kind: a.count for a in results.anomalies}
+    assert found.get("pid_swallowed", 0) > 0
+    assert results.verdict == "valid", [a.sentences() for a in results.forbidden] or results.why
+
+
+GROUPS_MOVE = {"workload": "groups", "scenario": "failover", "brokers": 1, "rate": 100, "time-limit": 8}
+
+
+def test_groups_resume_on_the_destination_and_miss_nothing_but_with_raw_offsets(
+    images: ImageSet, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Transactions open at the stop leave offsets beyond the destination's log: clamped, or copied as they are."""
+    strict = judged(images, tmp_path / "strict", spark, **GROUPS_MOVE)
+    assert strict.verdict == "valid", [a.sentences() for a in strict.forbidden] or strict.why
+    raw = judged(images, tmp_path / "raw", spark, design="group_offsets=raw", **GROUPS_MOVE)
+    found = {a.kind for a in raw.anomalies if a.count}
+    assert found >= {"group_out_of_range", "group_skip", "share_group"}
+    assert raw.verdict == "valid", [a.sentences() for a in raw.forbidden] or raw.why
+
+
+ADMINISTERED = {
+    "workload": "administration",
+    "scenario": "failover",
+    "authorizer": True,
+    "brokers": 1,
+    "rate": 100,
+    "time-limit": 8,
+}
+
+
+def test_local_rules_and_configurations_are_left_alone_but_for_wrong_designs(
+    images: ImageSet, tmp_path: Path, spark: SparkSession
+) -> None:
+    strict = judged(images, tmp_path / "strict", spark, **ADMINISTERED)
+    assert strict.verdict == "valid", [a.sentences() for a in strict.forbidden] or strict.why
+    acls = rows(tmp_path / "strict", "acls")
+    made = {r["binding"] for r in acls if r["cluster"] == "B" and r["actor"] == "admin" and r["event"] == "create"}
+    assert {binding.split()[0] for binding in made} == {"ALLOW", "DENY"}
+    brought = {r["binding"] for r in acls if r["actor"] == "mirror A-B" and "User:app-" in r["binding"]}
+    assert brought
+    configs = rows(tmp_path / "strict", "configs")
+    assert {r["actor"] for r in configs if r["event"] == "alter" and r["cluster"] == "B"} == {"admin", "mirror A-B"}
+    wrong = judged(
+        images, tmp_path / "wrong", spark, design="acl_sync=source_wins config_sync_after_stop=on", **ADMINISTERED
+    )
+    assert {a.kind for a in wrong.anomalies if a.count} == {"acl_lost", "config_reverted"}
+    assert wrong.verdict == "valid", [a.sentences() for a in wrong.forbidden] or wrong.why
+
+
+def test_what_expires_before_it_was_mirrored_is_told(images: ImageSet, tmp_path: Path, spark: SparkSession) -> None:
+    results = judged(images, tmp_path, spark, nemesis="retention", brokers=1, rate=100, **{"time-limit": 12})
+    assert results.verdict == "valid", [a.sentences() for a in results.forbidden] or results.why
+    told = [r for r in rows(tmp_path, "mirror_states") if r["error"]]
+    assert told
+    assert all("expired on the source" in r["error"] and r["state"] == "MIRRORING" for r in told)
+    place = ("cluster", "topic", "partition")
+    gapped = {("A", r["topic"], r["partition"]) for r in told}
+    ends = rows(tmp_path, "log_ends")
+    assert gapped <= {tuple(r[c] for c in place) for r in ends if (r["log_start"] or 0) > 0}
