@@ -28,9 +28,11 @@ def turns(t: Tables) -> Turns:
     if not t.facts.any("mirror_failback") or not t.has("mirror_states"):
         return {}
     begun = t.ops.where("f = 'mirror_failback' and type = 'invoke'").select("cluster", "time_ns").collect()
-    stops = t.table("mirror_states").where("state = 'STOPPED' and source_offset is not null")
-    named = stops.withColumn("origin", t.canonical())
-    rows = named.select("cluster", "origin", "partition", "time_ns", "source_offset").collect()
+    named = t.table("mirror_states").withColumn("origin", t.canonical())
+    stops = named.where("state = 'STOPPED' and source_offset is not null")
+    rows = stops.select("cluster", "origin", "partition", "time_ns", "source_offset").collect()
+    seen = named.groupBy("cluster", "origin", "partition").agg(F.max("time_ns").alias("last")).collect()
+    mirrored_at = {(row["cluster"], row["origin"], row["partition"]): row["last"] for row in seen}
     partners = {d: s for s, d in reversed(t.mirror_pairs)} | dict(t.mirror_pairs)
     names = {"B": t.meta.topic_map, **t.meta.topic_maps}
     found: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
@@ -41,6 +43,8 @@ def turns(t: Tables) -> Turns:
                 place = (row["origin"], row["partition"])
                 cuts[place] = max(cuts.get(place, (-1, -1)), (row["time_ns"], row["source_offset"]))
         for (origin, partition), (_, cut) in cuts.items():
+            if mirrored_at.get((cluster, origin, partition), -1) < at:
+                continue  # this one was not mirrored back
             here = names.get(cluster, {}).get(origin, origin)
             found.setdefault((cluster, here, partition), []).append((at, cut))
     return {place: tuple(each) for place, each in found.items()}

@@ -219,6 +219,8 @@ def swap_within_a_poll(v: Victim) -> bool:
     if found is None:
         return False
     poll, i = found
+    if poll.op.get("group") in {row["group"] for row in v.tables["group_offsets"] if row["kind"] == "share"}:
+        return False  # its members are promised no order
     one, two = poll.records[i - 1], poll.records[i]
     one["position"], two["position"] = two["position"], one["position"]
     return True

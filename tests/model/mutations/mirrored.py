@@ -108,6 +108,7 @@ def change_a_key(v: Victim) -> bool:
     scenario="steady",
     may={
         "offset_identity": "behind the renumbered batch other batches lie at the same offsets",
+        "lso_wrong": "looks of before tell of the offsets that were",
     },
     **COPIED,
 )
