@@ -180,10 +180,9 @@ def _finding(claim: Claim, design: str, role: Role, stored: Iterable[StoredResul
     for one in runs:
         found.update({kind: count for kind, count in one.found.items() if kind in claim.kinds})
     forbidden = sorted({kind for one in runs for kind in one.forbidden})
-    missing = [kind for kind in claim.kinds if kind not in found]
-    broken = bool(found) and not (claim.each and missing)
-    if role is Role.HOLDS:
-        broken = bool(found)
+    every = claim.each and runs and role is Role.BREAKS
+    missing = tuple(kind for kind in claim.kinds if kind not in found) if every else ()
+    broken = bool(found) and not missing
     return Finding(
         design=design,
         role=role,
@@ -191,7 +190,7 @@ def _finding(claim: Claim, design: str, role: Role, stored: Iterable[StoredResul
         runs=tuple(one.run for one in runs),
         found=dict(sorted(found.items())),
         forbidden=tuple(forbidden),
-        missing=tuple(missing) if claim.each and runs and role is Role.BREAKS else (),
+        missing=missing,
     )
 
 

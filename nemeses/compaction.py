@@ -8,54 +8,24 @@ It cannot see: gaps below the mirror's reach, which are there as well after a wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from random import Random
-
 from harness.clusters.base import Topology
 from harness.errors import ClusterError
-from nemeses.base import (
-    NO_CHOICES,
-    Availability,
-    Bite,
-    FaultContext,
-    FaultSpec,
-    Injected,
-    Kind,
-    Shape,
-    Target,
-    Timing,
-)
-from nemeses.cut_off import ROLES, SOURCE, CutOff, cut_off, first_gap, join_again, names, source_fault, source_targets
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Timing
+from nemeses.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, first_gap, names
 from nemeses.direct import topic_setting
 from nemeses.link_targets import LINK_NEEDS, links_available
 
 _CLEANED_S = 20.0
 
 
-class Compaction:
+class Compaction(SourceCutOff):
     """See the module."""
 
     name = "compaction"
     description = "let the source's cleaner leave gaps that the mirror has not read, while its link to it is cut"
-    kind: Kind = "link"
-    clusters: tuple[str, ...] = ("link",)
-    roles = ROLES
-    default_roles = ROLES
     needs = f"{LINK_NEEDS}, and compacted topics"
     timing = Timing(least_s=1, most_s=4, settle_s=4)
-    choices: Mapping[str, tuple[str, ...]] = NO_CHOICES
-    loses_acknowledged = False
     color = "#bab0ac"
-
-    def targets(self, shape: Shape) -> Sequence[Target]:
-        """The source."""
-        return source_targets(shape)
-
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
-        """See nemeses.cut_off."""
-        return source_fault(self.name, target, fault_id=fault_id, at_s=at_s, duration_s=duration_s, rng=rng)
 
     def available(self, topology: Topology) -> Availability:
         """Where links pass through the proxy and a topic is compacted."""
@@ -80,10 +50,6 @@ class Compaction:
         return cut.injected(
             spec, Bite(yes=True, seen=f"no request passes the link to {cut.cluster.name}; gaps: {names(seen)}")
         )
-
-    def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Join the link; the gaps stay."""
-        return join_again(context, injected)
 
 
 def _gaps(cut: CutOff) -> dict[tuple[str, int], tuple[int, int]] | None:

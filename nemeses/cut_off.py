@@ -21,12 +21,11 @@ from kio.static.primitive import i32, i32Timedelta, i64
 from harness.clusters.base import Cluster, Link, PartitionInfo
 from harness.errors import ClusterError, FaultError
 from harness.wire.batches import headers
-from nemeses.base import Bite, FaultContext, FaultSpec, Injected, Shape, Target
+from nemeses.base import NO_CHOICES, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target
 from nemeses.direct import ask, high_watermark
 from nemeses.link_targets import await_link, claim_link
 
 SOURCE: Final = "A"
-ROLES: tuple[str, ...] = ("all",)
 HEAL_S: Final = 15.0
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 _AT_ONCE: Final = i32Timedelta.parse(datetime.timedelta(milliseconds=100))
@@ -53,25 +52,6 @@ class CutOff:
         return Injected(spec=spec, target=self.target, nodes=[], bite=bite, state={"cut_off": self})
 
 
-def source_targets(shape: Shape) -> Sequence[Target]:
-    """The source of the first mirror; nothing where no link leads to it through the proxy."""
-    reachable = shape.links is None or SOURCE in shape.links
-    return (Target(SOURCE, ROLES[0]),) if SOURCE in shape.brokers and reachable else ()
-
-
-def source_fault(name: str, target: Target, *, fault_id: int, at_s: float, duration_s: float, rng: Random) -> FaultSpec:
-    """Nothing is left to choose; the draw keeps the schedule of a seed apart from that of another."""
-    return FaultSpec(
-        fault_id=fault_id,
-        nemesis=name,
-        at_s=at_s,
-        duration_s=duration_s,
-        cluster="link",
-        role=target.role,
-        params={"link": target.cluster, "pick": rng.randrange(1_000_000)},
-    )
-
-
 def cut_off(context: FaultContext, spec: FaultSpec) -> CutOff:
     """Cut the mirror's link to the source, and learn how far the mirror can have come.
 
@@ -91,13 +71,43 @@ def cut_off(context: FaultContext, spec: FaultSpec) -> CutOff:
     return CutOff(cluster=cluster, link=link, passed=passed, target=target, reach=reach)
 
 
-def join_again(context: FaultContext, injected: Injected) -> str:
-    """Heal the link, and wait until requests pass where they passed before."""
-    errors = context.undo.run()
-    if errors:
-        raise FaultError("; ".join(errors))
-    cut: CutOff = injected.state["cut_off"]
-    return await_link(context, cut.link, cut.passed, timeout_s=HEAL_S)
+class SourceCutOff:
+    """What those nemeses have in common; each brings its name, description, timing, `available` and `inject`."""
+
+    name: str
+    kind: Kind = "link"
+    clusters: tuple[str, ...] = ("link",)
+    roles: tuple[str, ...] = ("all",)
+    default_roles: tuple[str, ...] = ("all",)
+    choices: Mapping[str, tuple[str, ...]] = NO_CHOICES
+    loses_acknowledged = False
+
+    def targets(self, shape: Shape) -> Sequence[Target]:
+        """The source of the first mirror; nothing where no link leads to it through the proxy."""
+        reachable = shape.links is None or SOURCE in shape.links
+        return (Target(SOURCE, self.roles[0]),) if SOURCE in shape.brokers and reachable else ()
+
+    def draw(
+        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
+    ) -> FaultSpec:
+        """Nothing is left to choose; the draw keeps the schedule of a seed apart from that of another."""
+        return FaultSpec(
+            fault_id=fault_id,
+            nemesis=self.name,
+            at_s=at_s,
+            duration_s=duration_s,
+            cluster="link",
+            role=target.role,
+            params={"link": target.cluster, "pick": rng.randrange(1_000_000)},
+        )
+
+    def heal(self, context: FaultContext, injected: Injected) -> str:
+        """Join the link, and wait until requests pass where they passed before; what the source lost stays gone."""
+        errors = context.undo.run()
+        if errors:
+            raise FaultError("; ".join(errors))
+        cut: CutOff = injected.state["cut_off"]
+        return await_link(context, cut.link, cut.passed, timeout_s=HEAL_S)
 
 
 def first_gap(cluster: Cluster, info: PartitionInfo, offset: int) -> tuple[int, int] | None:

@@ -11,16 +11,10 @@ from typing import Any
 
 from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kio.schema.delete_records.v2.response import DeleteRecordsResponse
-from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
 from kio.schema.elect_leaders.v2.response import ElectLeadersResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.incremental_alter_configs.v1.request import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v7.response import ListOffsetsResponse
@@ -30,13 +24,11 @@ from kio.static.primitive import i8, i32, i32Timedelta, i64
 from harness.clusters.base import Cluster, NodeState, PartitionInfo
 from harness.clusters.probe import request
 from harness.errors import ClusterError
+from harness.wire.topic_configs import alteration, entries_in, own_entries
 from nemeses.probes import client_address
 
 REQUEST_S = 8.0
 _UNCLEAN = i8(1)
-_TOPIC = i8(2)
-_SET, _DELETE = i8(0), i8(1)
-_DYNAMIC_TOPIC = 1  # source of a configuration entry that the topic itself has
 _LATEST = i64(-1)
 
 
@@ -105,12 +97,11 @@ def topic_setting(cluster: Cluster, topic: str, name: str) -> str | None:
 
     Raises: ClusterError.
     """
-    resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=topic, configuration_keys=(name,))
-    result = _ask_any(cluster, DescribeConfigsRequest(resources=(resource,)), DescribeConfigsResponse).results[0]
+    answer = _ask_any(cluster, own_entries((topic,)), DescribeConfigsResponse)
+    result = answer.results[0]
     if result.error_code is not ErrorCode.none:
         raise ClusterError(f"cluster {cluster.name} does not tell {name} of {topic}: {result.error_code.name}")
-    own = (entry.value for entry in result.configs if entry.name == name and entry.config_source == _DYNAMIC_TOPIC)
-    return next(own, None)
+    return entries_in(answer)[topic].get(name)
 
 
 def set_topic_setting(cluster: Cluster, topic: str, name: str, value: str | None) -> None:
@@ -118,10 +109,7 @@ def set_topic_setting(cluster: Cluster, topic: str, name: str, value: str | None
 
     Raises: ClusterError.
     """
-    entry = AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
-    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=(entry,))
-    message = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-    answer = _ask_any(cluster, message, IncrementalAlterConfigsResponse).responses[0]
+    answer = _ask_any(cluster, alteration(topic, {name: value}), IncrementalAlterConfigsResponse).responses[0]
     if answer.error_code is not ErrorCode.none:
         raise ClusterError(
             f"cluster {cluster.name} does not change {name} of {topic}: {answer.error_code.name} {answer.error_message}"

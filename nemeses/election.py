@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from harness.clusters.base import Cluster, PartitionInfo
 from harness.errors import ClusterError, FaultError, WaitTimeoutError
 from nemeses.base import FaultContext
@@ -65,20 +67,25 @@ def await_alone_acknowledged(
     return high_watermark(cluster, info)
 
 
-def await_leader_gone(context: FaultContext, cluster: Cluster, info: PartitionInfo) -> int | None:
-    """Wait until the killed leader leads no more; returns the leader elected clean, None without a leader.
+def await_leader_gone(
+    context: FaultContext, cluster: Cluster, info: PartitionInfo, *, with_it: Collection[int] = ()
+) -> int | None:
+    """Wait until neither the killed leader leads nor a broker that was killed with it; returns the leader elected
+    clean, None without a leader.
 
     Raises: WaitTimeoutError, FaultStoppedError.
     """
+    killed = (info.leader, *with_it)
 
     def gone() -> PartitionInfo | None:
         current = now(cluster, info)
-        return current if current.leader != info.leader else None
+        return current if current.leader not in killed else None
 
     return context.wait(
         gone,
         timeout_s=GONE_S,
-        what=f"broker {info.leader} of {cluster.name} to be fenced and lead {info.topic}-{info.partition} no more",
+        what=f"broker {' and '.join(map(str, killed))} of {cluster.name} to be fenced and lead "
+        f"{info.topic}-{info.partition} no more",
         swallow=(ClusterError,),
     ).leader
 

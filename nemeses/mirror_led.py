@@ -23,7 +23,7 @@ from harness.wire.view import ClusterView
 from nemeses import epochs, netcut
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected
 from nemeses.claims import FaultSkippedError
-from nemeses.election import GONE_S, elect, now
+from nemeses.election import await_leader_gone, elect, now
 
 ALONE_S = 40.0
 CARRIED_S = 20.0
@@ -58,7 +58,7 @@ def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: Parti
         context.undo.push(f"start {node.name}", node.start)
     for node in (witness, *mirrors):
         node.kill()
-    elected = _await_both_gone(context, cluster, info, kept)
+    elected = await_leader_gone(context, cluster, info, with_it=(kept,))
     leader = elect(context, cluster, info) if elected is None else elected
     start = epochs.await_newer(context, cluster, cluster.brokers[leader], info, than=old[-1].epoch if old else -1)
     lost = max(0, acknowledged - start.offset)
@@ -112,21 +112,6 @@ def _await_in_sync(context: FaultContext, cluster: Cluster, info: PartitionInfo,
         instead=lambda: f"in sync: {list(now(cluster, info).isr)}",
         swallow=(ClusterError,),
     )
-
-
-def _await_both_gone(context: FaultContext, cluster: Cluster, info: PartitionInfo, kept: int) -> int | None:
-    """Wait until neither leads; returns another leader that the controller chose by itself, None without one."""
-
-    def gone() -> PartitionInfo | None:
-        current = now(cluster, info)
-        return current if current.leader not in (info.leader, kept) else None
-
-    return context.wait(
-        gone,
-        timeout_s=GONE_S,
-        what=f"brokers {info.leader} and {kept} to be fenced and lead {info.topic}-{info.partition} no more",
-        swallow=(ClusterError,),
-    ).leader
 
 
 def _await_carried(context: FaultContext, cluster: Cluster, info: PartitionInfo, wanted: int, since: int) -> int:

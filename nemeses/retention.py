@@ -9,25 +9,12 @@ It cannot see: what a consumer of the source, that is far behind, misses by it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from random import Random
 
 from harness.clusters.base import PartitionInfo, Topology
 from harness.errors import ClusterError, StorageError
 from harness.history.ops import Action, F, OpRecord, OpType
-from nemeses.base import (
-    NO_CHOICES,
-    Availability,
-    Bite,
-    FaultContext,
-    FaultSpec,
-    Injected,
-    Kind,
-    Shape,
-    Target,
-    Timing,
-)
-from nemeses.cut_off import ROLES, SOURCE, CutOff, cut_off, join_again, names, source_fault, source_targets
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Timing
+from nemeses.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, names
 from nemeses.direct import delete_records, high_watermark, topic_setting
 from nemeses.link_targets import LINK_NEEDS, links_available
 
@@ -35,30 +22,14 @@ _LEAST = 20  # records behind the mirror's reach, of which half are deleted
 _WRITTEN_S = 15.0
 
 
-class Retention:
+class Retention(SourceCutOff):
     """See the module."""
 
     name = "retention"
     description = "delete records of the source that the mirror has not read, while its link to the source is cut"
-    kind: Kind = "link"
-    clusters: tuple[str, ...] = ("link",)
-    roles = ROLES
-    default_roles = ROLES
     needs = LINK_NEEDS
     timing = Timing(least_s=1, most_s=4, settle_s=3)
-    choices: Mapping[str, tuple[str, ...]] = NO_CHOICES
-    loses_acknowledged = False
     color = "#ff9da6"
-
-    def targets(self, shape: Shape) -> Sequence[Target]:
-        """The source."""
-        return source_targets(shape)
-
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
-        """See nemeses.cut_off."""
-        return source_fault(self.name, target, fault_id=fault_id, at_s=at_s, duration_s=duration_s, rng=rng)
 
     def available(self, topology: Topology) -> Availability:
         """Where links pass through the proxy, and brokers delete records of the topics."""
@@ -92,10 +63,6 @@ class Retention:
             seen=f"no request passes the link to {cut.cluster.name}; log starts: {names(passed)}",
         )
         return cut.injected(spec, bite)
-
-    def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Join the link; what expired stays gone."""
-        return join_again(context, injected)
 
 
 def _written(cut: CutOff) -> list[tuple[PartitionInfo, int]] | None:

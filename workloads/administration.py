@@ -14,46 +14,26 @@ What it cannot show: what `append` cannot; whether brokers enforce the rules; ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from workloads.admin_plan import AdminPlan, situation
 from workloads.administrator import ACTOR, AdministratorClient
 from workloads.append import Append
-from workloads.base import Endpoint, FinalRead, Floor, TopicSpec, WorkloadContext, WorkloadOptions
+from workloads.base import Endpoint, WorkloadContext
 from workloads.control import StopSignal
-from workloads.load import Client, ThreadedLoad
+from workloads.load import Client
 from workloads.values import Names
 
 _KNOWN, _PLAN, _SOURCE = "administration clusters", "administration plan", "administration source"
 
 
-class Administration:
+class Administration(Append):
     """The workload. What the administrator knows over the parts of a run is in the context's `extra`."""
 
     name = "administration"
     description = "what append does, and an administrator who changes ACLs and topic configurations on every cluster"
 
-    def __init__(self) -> None:
-        self._append = Append()
-
-    def topics(self, options: WorkloadOptions) -> Sequence[TopicSpec]:
-        """Those of append."""
-        return self._append.topics(options)
-
-    def floor(self, options: WorkloadOptions, *, time_limit_s: float) -> Floor:
-        """That of append."""
-        return self._append.floor(options, time_limit_s=time_limit_s)
-
-    def start(self, context: WorkloadContext) -> ThreadedLoad:
-        """Start append's clients and the administrator; returns at once."""
-        stop = StopSignal()
-        clients: dict[str, Client] = dict(self._append.clients(context, stop))
-        clients[ACTOR] = self._administrator(context, stop)
-        return ThreadedLoad(clients, stop)
-
-    def final_reads(self, context: WorkloadContext, *, timeout_s: float) -> Sequence[FinalRead]:
-        """Those of append."""
-        return self._append.final_reads(context, timeout_s=timeout_s)
+    def clients(self, context: WorkloadContext, stop: StopSignal) -> dict[str, Client]:
+        """Append's clients, and the administrator."""
+        return {**super().clients(context, stop), ACTOR: self._administrator(context, stop)}
 
     def _administrator(self, context: WorkloadContext, stop: StopSignal) -> AdministratorClient:
         known: dict[str, Endpoint] = context.extra.setdefault(_KNOWN, {})

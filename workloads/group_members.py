@@ -25,7 +25,7 @@ from workloads.control import StopSignal, Tally
 from workloads.error_table import CLIENT_ERRORS, Context, classify, kafka_error
 from workloads.group_offsets import commit, committed
 from workloads.group_roles import GroupRole, Stay
-from workloads.polling import Partition, Polled, take
+from workloads.polling import Partition, Polled, end_poll, take
 from workloads.values import Names, next_process
 
 log = logging.getLogger(__name__)
@@ -181,13 +181,7 @@ class Member:
         if polled.records:
             self.tally.ok_polls += 1
             self.tally.polled_records += len(polled.records)
-        self._recorder.complete(
-            index,
-            OpType.OK if polled.records or polled.error is None else OpType.FAIL,
-            records=polled.records,
-            error=polled.error.name if polled.error is not None else None,
-            error_text=polled.error_text,
-        )
+        end_poll(index, polled, self._recorder)
 
     # --- changes of the assignment -----------------------------------------------------------------------------
 

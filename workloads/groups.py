@@ -25,13 +25,13 @@ from functools import partial
 from typing import Any, Final
 
 from workloads.append import Append
-from workloads.base import Endpoint, FinalRead, Floor, TopicSpec, WorkloadContext, WorkloadOptions
+from workloads.base import Endpoint, FinalRead, WorkloadContext
 from workloads.consumers import roles
 from workloads.control import StopSignal
 from workloads.group_members import Member, Place
 from workloads.group_roles import ROLES, GroupRole, stays_of
 from workloads.kafka_config import member_config, producer_config, share_config
-from workloads.load import Client, ThreadedLoad
+from workloads.load import Client
 from workloads.plan import SendPlan
 from workloads.rate import TokenBucket
 from workloads.share_members import ShareMember
@@ -45,32 +45,16 @@ _WRITTEN_PER_PARTITION: Final = 20
 _FIRST: Final = "groups.first"  # key in the context's extra: the cluster of the first load
 
 
-class Groups:
+class Groups(Append):
     """The workload. Stateless: everything of a run is in its context and its load."""
 
     name = "groups"
     description = "append's producers, transactions held open, and consumer groups that commit and change clusters"
     mirror_options: Mapping[str, str] = {"group_offsets": "true"}
 
-    def __init__(self) -> None:
-        self._append = Append()
-
-    def topics(self, options: WorkloadOptions) -> Sequence[TopicSpec]:
-        """Those of append."""
-        return self._append.topics(options)
-
-    def floor(self, options: WorkloadOptions, *, time_limit_s: float) -> Floor:
-        """That of append."""
-        return self._append.floor(options, time_limit_s=time_limit_s)
-
-    def start(self, context: WorkloadContext) -> ThreadedLoad:
-        """Start append's clients, the groups' members and the holders; returns at once."""
-        stop = StopSignal()
-        return ThreadedLoad(self.clients(context, stop), stop)
-
     def clients(self, context: WorkloadContext, stop: StopSignal) -> dict[str, Client]:
-        """The clients of `start`, by their roles."""
-        clients = self._append.clients(context, stop)
+        """Append's clients, the groups' members and the holders."""
+        clients = super().clients(context, stop)
         home = next((e.cluster for e in context.endpoints.values() if e.writable), None)
         if home is not None:
             context.extra.setdefault(_FIRST, home)
@@ -90,7 +74,7 @@ class Groups:
     def final_reads(self, context: WorkloadContext, *, timeout_s: float) -> Sequence[FinalRead]:
         """As append's, at both isolation levels: the holders write transactions whatever the producers do."""
         options = replace(context.options, producer="transactional", acks="all")
-        return self._append.final_reads(replace(context, options=options), timeout_s=timeout_s)
+        return super().final_reads(replace(context, options=options), timeout_s=timeout_s)
 
     def _members(
         self,
@@ -106,7 +90,10 @@ class Groups:
         if not stays:
             return {}
         group = f"{context.run_id}-{role.name}"
-        places = [Place(stay=stay, topics=self._names(context, stay.cluster), ready=ready) for stay in stays]
+        places = [
+            Place(stay=stay, topics=self._names_on(context, context.endpoints[stay.cluster]), ready=ready)
+            for stay in stays
+        ]
         shared: dict[str, Any] = {
             "group": group,
             "role": role,
@@ -135,15 +122,11 @@ class Groups:
             reset=role.reset,
         )
 
-    def _names(self, context: WorkloadContext, cluster: str) -> list[str]:
-        names = context.endpoints[cluster].topic_names
-        return [names.get(spec.name, spec.name) for spec in self.topics(context.options)]
-
     def _holder(
         self, context: WorkloadContext, endpoint: Endpoint, role: str, number: int, stop: StopSignal
     ) -> TxnClient:
         options = replace(context.options, producer="transactional", acks="all")
-        targets = [(t, p) for t in self._names(context, endpoint.cluster) for p in range(options.partitions)]
+        targets = [(t, p) for t in self._names_on(context, endpoint) for p in range(options.partitions)]
         plan = SendPlan(
             seed=context.seed,
             role=role,

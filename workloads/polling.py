@@ -80,15 +80,7 @@ def poll_once(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Polled:
     """Poll and record it as one operation: until records, an error or a partition's end came, or `time_s` passed."""
-    index = recorder.invoke(
-        reader.process,
-        F.POLL.value,
-        cluster=reader.cluster,
-        client=reader.client,
-        isolation=reader.isolation,
-        group=reader.group,
-        reset=reader.reset,
-    )
+    index = begin_poll(reader, recorder)
     polled = Polled()
     until = time.monotonic() + time_s
     while True:
@@ -101,15 +93,32 @@ def poll_once(
             polled.failed(error)
         if polled.records or polled.ends or polled.error is not None or stopped() or time.monotonic() >= until:
             break
-    type_ = OpType.OK if polled.records or polled.error is None else OpType.FAIL
+    end_poll(index, polled, recorder)
+    return polled
+
+
+def begin_poll(reader: Reader, recorder: Recorder) -> int:
+    """A poll's invocation; returns its index."""
+    return recorder.invoke(
+        reader.process,
+        F.POLL.value,
+        cluster=reader.cluster,
+        client=reader.client,
+        isolation=reader.isolation,
+        group=reader.group,
+        reset=reader.reset,
+    )
+
+
+def end_poll(index: int, polled: Polled, recorder: Recorder) -> None:
+    """What it brought. Without records an error is its failure, beside records it is a note."""
     recorder.complete(
         index,
-        type_,
+        OpType.OK if polled.records or polled.error is None else OpType.FAIL,
         records=polled.records,
         error=polled.error.name if polled.error is not None else None,
         error_text=polled.error_text,
     )
-    return polled
 
 
 def take(messages: Sequence[Message], polled: Polled) -> None:

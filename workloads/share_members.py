@@ -21,7 +21,7 @@ from workloads.control import StopSignal, Tally
 from workloads.error_table import CLIENT_ERRORS, kafka_error
 from workloads.group_members import Place
 from workloads.group_roles import GroupRole
-from workloads.polling import Polled, Reader, take
+from workloads.polling import Polled, Reader, begin_poll, end_poll, take
 from workloads.values import Names
 
 log = logging.getLogger(__name__)
@@ -86,26 +86,12 @@ class ShareMember:
 
     def _poll(self, consumer: ShareConsumer) -> None:
         reader, polled = self._reader, Polled()
-        index = self._recorder.invoke(
-            reader.process,
-            F.POLL.value,
-            cluster=reader.cluster,
-            client=reader.client,
-            isolation=reader.isolation,
-            group=reader.group,
-            reset=reader.reset,
-        )
+        index = begin_poll(reader, self._recorder)
         try:
             take(list(consumer.poll(timeout=_POLL_S)), polled)
         except CLIENT_ERRORS as raised:
             self._failed(raised, polled)
-        self._recorder.complete(
-            index,
-            OpType.OK if polled.records or polled.error is None else OpType.FAIL,
-            records=polled.records,
-            error=polled.error.name if polled.error is not None else None,
-            error_text=polled.error_text,
-        )
+        end_poll(index, polled, self._recorder)
         if polled.records:
             self.tally.ok_polls += 1
             self.tally.polled_records += len(polled.records)

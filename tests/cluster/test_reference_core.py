@@ -14,16 +14,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from harness.clusters.base import Cluster as RunningCluster
 from harness.clusters.pair import RunningTopology
-from harness.errors import ClusterError
 from harness.mirrors.reference.destination import elect_preferred, producers, reassign_replicas
 from harness.mirrors.reference.following import epoch_lists
 from harness.mirrors.reference.states import PartitionState as S
-from harness.wait import wait_until
 from harness.wire.batches import headers
 from harness.wire.cluster import Cluster
-from nemeses.direct import elect_unclean
 from tests.cluster.reference_run import (
     Mirror,
     again,
@@ -33,6 +29,7 @@ from tests.cluster.reference_run import (
     running,
     until,
 )
+from tests.cluster.unclean_source import UncleanSource
 
 READ_ONLY = 44  # POLICY_VIOLATION
 OPEN_MS = 600_000  # how long a transaction may stay open, also on a busy machine
@@ -372,11 +369,8 @@ def test_followers_begin_anew_where_the_source_log_starts(pair: RunningTopology,
 
 def test_an_unclean_election_on_the_source_is_followed(pair: RunningTopology, topic: str) -> None:
     a = pair.clusters["A"]
-    a.create_topic(topic, partitions=1, replication=2, config={"min.insync.replicas": "1"})
-    info = a.partitions(topic)[0]
-    assert info.leader is not None
-    leader = info.leader
-    (other,) = set(info.replicas) - {leader}
+    UncleanSource.topic_of(a, topic)
+    source = UncleanSource(a, topic)
 
     async def body() -> None:
         async with running(pair) as mirror:
@@ -384,37 +378,17 @@ def test_an_unclean_election_on_the_source_is_followed(pair: RunningTopology, to
             for _ in range(2):
                 await in_thread(write, a.bootstrap, topic, 50)
             await mirror.until_at(100)
-            a.brokers[other].kill()
+            await in_thread(source.leave_alone)
             await in_thread(write, a.bootstrap, topic, 40, tag="lost")
             await mirror.until_at(140)
-            assert (await asyncio.to_thread(a.partitions, topic))[0].isr == (leader,)
-            a.brokers[leader].kill()
-            a.brokers[other].start()
-            await asyncio.to_thread(_elect, a, topic, other)
+            await in_thread(source.elect)
             await in_thread(write, a.bootstrap, topic, 20, tag="new")
             await mirror.until_at(120, timeout_s=60)
-            a.brokers[leader].start()
-            await in_thread(a.await_full_isr, timeout_s=60)
+            await in_thread(source.heal)
             await identical(pair, topic, batches_at_least=3)
             await mirror.stop_mirroring()
 
     asyncio.run(body())
-
-
-def _elect(cluster: RunningCluster, topic: str, broker: int) -> None:
-    """Ask for an unclean election until the broker leads; in a thread, or the mirror in this process stands still."""
-
-    def led() -> bool:
-        elect_unclean(cluster, cluster.partitions(topic)[0])
-        return cluster.partitions(topic)[0].leader == broker
-
-    wait_until(
-        led,
-        timeout_s=90,
-        what=f"broker {broker} of cluster {cluster.name} to lead {topic}-0",
-        instead=lambda: str(cluster.partitions(topic)),
-        swallow=(ClusterError,),
-    )
 
 
 def test_another_process_takes_over_from_one_that_died(pair: RunningTopology, topic: str) -> None:
