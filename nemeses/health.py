@@ -71,7 +71,7 @@ def check(topology: Topology, *, timeout_s: float) -> Health:
     looks += [(node.name, partial(_node, node)) for node in topology.nodes()]
     looks += [(f"cluster {name}", partial(_cluster, cluster, left)) for name, cluster in topology.clusters.items()]
     looks += [
-        (f"link to broker {broker} of {name}", partial(_link, link, broker))
+        (f"link to broker {broker} of {name}", partial(_link, link, broker, left))
         for name, link in topology.links.items()
         for broker in link.brokers
     ]
@@ -100,7 +100,7 @@ def _cluster(cluster: Cluster, left: Callable[[], float]) -> str | None:
     return None
 
 
-def _link(link: Link, broker: int) -> str | None:
-    if link.passes(broker, timeout_s=LEAST_S):
+def _link(link: Link, broker: int, left: Callable[[], float]) -> str | None:
+    if link.passes(broker, timeout_s=left()):  # a broker that was just started may be slow to answer
         return None
     return f"no request passes the link to broker {broker} of {link.cluster}"
