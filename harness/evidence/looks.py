@@ -76,23 +76,41 @@ def look_log_ends(
             view.close()
 
 
+# The last stable offset before the high watermark: a marker at or above the latter came later than both.
+_ASKED: Final[Mapping[str, dict[str, Any]]] = {
+    "log_start": {"timestamp": EARLIEST, "replica_id": DEBUGGING_REPLICA},
+    "last_stable": {"timestamp": LATEST, "read_committed": True},
+    "high_watermark": {"timestamp": LATEST},
+    "log_end": {"timestamp": LATEST, "replica_id": DEBUGGING_REPLICA},
+}
+
+
 def _leaders(view: ClusterView, seen: MetadataView, notes: Notes) -> dict[TopicPartition, dict[str, int]]:
-    """Partition → what its leader says under the leader epoch of the metadata; absent when it does not answer."""
-    asked: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("log_start", {"timestamp": EARLIEST, "replica_id": DEBUGGING_REPLICA}),
-        ("last_stable", {"timestamp": LATEST, "read_committed": True}),
-        ("high_watermark", {"timestamp": LATEST}),
-        ("log_end", {"timestamp": LATEST, "replica_id": DEBUGGING_REPLICA}),
-    )
+    """Partition → what its leader says under the leader epoch of the metadata; absent when it does not answer.
+
+    Where the high watermark lies below the last stable offset, the log may have been cut between the two answers: the
+    leader is asked once more, and what it says then stands.
+    """
     found: dict[TopicPartition, dict[str, int]] = {}
     for leader, epochs in by_leader(seen.partitions).items():
         try:
-            for column, how in asked:
-                for partition, offset in view.offsets(leader, epochs, **how).items():
-                    found.setdefault(partition, {})[column] = offset
+            said = _ask(view, leader, epochs)
+            torn = {p: epochs[p] for p, columns in said.items() if columns["last_stable"] > columns["high_watermark"]}
+            found |= {p: columns for p, columns in said.items() if p not in torn}
+            if torn:
+                found |= _ask(view, leader, torn)
         except WireError as error:
             notes.append(str(error))
-    return {partition: columns for partition, columns in found.items() if len(columns) == len(asked)}
+    return found
+
+
+def _ask(view: ClusterView, leader: int, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, dict[str, int]]:
+    """Partition → column → offset, of the partitions of which the leader says everything."""
+    found: dict[TopicPartition, dict[str, int]] = {}
+    for column, how in _ASKED.items():
+        for partition, offset in view.offsets(leader, epochs, **how).items():
+            found.setdefault(partition, {})[column] = offset
+    return {partition: columns for partition, columns in found.items() if len(columns) == len(_ASKED)}
 
 
 def _replica_ends(view: ClusterView, seen: MetadataView, notes: Notes) -> dict[tuple[str, int, int], tuple[int, int]]:

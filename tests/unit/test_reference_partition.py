@@ -118,6 +118,22 @@ def test_truncation_takes_the_high_watermark_back_and_tells_every_follower_once(
     assert p.epochs.entries == ((0, 0), (1, 40))
 
 
+def test_consumers_may_read_a_follower_only_once_it_holds_nothing_but_this_log() -> None:
+    p = led(log_end=100, epochs=EpochList([(0, 0), (2, 50)]), epoch=3)
+    assert not p.matches(1)  # it has not fetched in this leadership
+    assert fetch(p, 1, 60, last=1) == Diverging(0, 50)
+    assert not p.matches(1)  # until it fetches again, its own branch is there
+    fetch(p, 1, 50, last=0)
+    assert p.matches(1)
+    for follower in (2, 3):
+        fetch(p, follower, 100, last=2)
+    p.truncate(40, now=5.0)
+    assert not p.matches(1)
+    assert not p.matches(2)
+    fetch(p, 1, 40, last=0)
+    assert p.matches(1)
+
+
 def test_a_follower_that_says_nothing_of_a_partition_stands_where_it_stood() -> None:
     p = led(log_end=10)
     for follower in (1, 2, 3):

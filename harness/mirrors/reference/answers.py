@@ -170,12 +170,15 @@ class Answers:
         return ErrorCode.fenced_leader_epoch if epoch < led.leader_epoch else ErrorCode.unknown_leader_epoch
 
     def _read_replica(self, led: LedPartition, offset: int = 0) -> int:
-        """An in-sync follower that was told of a high watermark at or behind the offset; -1 when there is none.
+        """An in-sync follower that holds nothing but this log, and was told of a high watermark at or behind the
+        offset; -1 when there is none.
 
         Another one for each partition; the same one every time, as long as it can.
         """
         told = {c.session.follower: c.sent_high_watermark for c in self._hub.sessions.of(led)}
-        able = [b for b in sorted(led.isr) if b < FIRST_MIRROR_ID and told.get(b, -1) >= offset]
+        able = [
+            b for b in sorted(led.isr) if b < FIRST_MIRROR_ID and led.matches(b) and told.get(b, -1) >= offset
+        ]
         preferred = [b for b in led.replicas if b in able]
         return preferred[0] if preferred else -1
 

@@ -33,6 +33,7 @@ class Follower:
     fetched_at: float
     caught_up_at: float
     end_at_fetch: int  # the log end when it fetched last
+    diverges: bool = False  # it was told to truncate, and has not fetched since
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,16 @@ class LedPartition:
             caught_up = max(caught_up, known.fetched_at)
         diverging = self._divergence(follower, offset, last_epoch)
         counted = min(offset, diverging.end) if diverging is not None else offset
-        self.followers[follower] = Follower(counted, last_epoch, broker_epoch, log_start, now, caught_up, self.log_end)
+        self.followers[follower] = Follower(
+            counted,
+            last_epoch,
+            broker_epoch,
+            log_start,
+            now,
+            caught_up,
+            self.log_end,
+            diverges=diverging is not None,
+        )
         self._settle()
         if diverging is not None:
             return diverging
@@ -211,6 +221,14 @@ class LedPartition:
                 for follower in self.in_sync_followers
             )
         )
+
+    def matches(self, follower: int) -> bool:
+        """Whether all that a follower holds is of this log: only then may consumers read it there.
+
+        What it had before this leadership, or above a cut, is there until it has truncated.
+        """
+        state = self.followers.get(follower)
+        return state is not None and not state.diverges and follower not in self.cuts
 
     # --- what is given -----------------------------------------------------------------------------------------
 
