@@ -93,6 +93,7 @@ class Member:
         self._fatal: KafkaError | None = None
         self._next: dict[Partition, tuple[int, int | None]] = {}  # what is processed: next offset, leader epoch
         self._committed: dict[Partition, int] = {}
+        self._stands = False  # whether it has committed at this place
 
     def run(self) -> None:
         """Work at each place until its time is over, at the last one until told to stop."""
@@ -100,14 +101,22 @@ class Member:
             if self._stop.is_set():
                 return
             self._place = place
+            self._stands = False
             place.await_ready(self._stop)
-            self._work(None if place.stay.seconds is None else time.monotonic() + place.stay.seconds)
+            self._work(place.stay.seconds)
 
     # --- one stay ----------------------------------------------------------------------------------------------
 
-    def _work(self, until: float | None) -> None:
+    def _work(self, seconds: float | None) -> None:
+        """seconds: a stay that ends by itself lasts so long, and longer until the group stands somewhere: who leaves
+        before has nothing for a mirror to carry."""
+        until = None if seconds is None else time.monotonic() + seconds
+
         def over() -> bool:
-            return self._stop.is_set() or (until is not None and time.monotonic() >= until)
+            if until is None or self._stop.is_set():
+                return self._stop.is_set()
+            late = time.monotonic() - until
+            return late >= 0 and (self._stands or late >= SYNCED_S)
 
         while not over():
             self._open()
@@ -234,6 +243,7 @@ class Member:
         words = answer.error.str() if answer.error is not None else None
         self._recorder.complete(index, answer.type, records=records, error=answer.name, error_text=words)
         if answer.type is OpType.OK:
+            self._stands = True
             self._committed.update({p: at[0] for p, at in due.items()})
         elif answer.type is OpType.INFO:
             self._process = next_process(self._process)
