@@ -219,12 +219,14 @@ def outcome(role: Role, *, broken: bool, others: bool, verdicts: Sequence[str]) 
     return Outcome.SHOWN if "valid" in verdicts else Outcome.UNKNOWN
 
 
-def missing(claims: Iterable[Claim], stored: Sequence[StoredResult]) -> list[tuple[Claim, str]]:
-    """(claim, design) that no stored run shows and that can be run."""
-    return [
-        (claim, one.design)
-        for claim in claims
-        if claim.test is not None
-        for one in findings(claim, stored)
-        if one.outcome is Outcome.NOT_RUN
-    ]
+def missing(claims: Iterable[Claim], stored: Sequence[StoredResult]) -> list[TestSpec]:
+    """Tests of designs that no stored run shows and that can be run, each once."""
+    specs: list[TestSpec] = []
+    for claim in claims:
+        if claim.test is None:
+            continue
+        for one in findings(claim, stored):
+            spec = claim.spec(one.design)
+            if one.outcome is Outcome.NOT_RUN and spec not in specs:
+                specs.append(spec)
+    return specs

@@ -248,8 +248,7 @@ def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int
 
     claims = load_claims()
     if run:
-        specs = dict.fromkeys(claim.spec(design) for claim, design in missing(claims, stored_results(out)))
-        plans = [make_plan(spec) for spec in specs]
+        plans = [make_plan(spec) for spec in missing(claims, stored_results(out))]
         _run_all(plans, out=out, keep=False, master=master, console=Console())
     stored = stored_results(out)
     board = [(claim, findings(claim, stored)) for claim in claims]
