@@ -15,6 +15,7 @@ from kio.schema.fetch.v17.response import FetchResponse
 from harness.mirrors.reference.cursors import Chunk, Content, Opened, Session, Sessions, content
 from harness.mirrors.reference.epochs import EpochList
 from harness.mirrors.reference.fetch_codec import encode_answer
+from harness.mirrors.reference.pace import PACE_S, SMALL_BYTES, rest
 from harness.mirrors.reference.partition import Diverging, LedPartition, Refused
 from harness.mirrors.reference.stamping import PRODUCER_IDS, Stamp, cluster_hash, stamp
 from harness.wire.batches import build, headers
@@ -250,3 +251,10 @@ def test_producer_ids(policy: str, given_id: int, expected: int) -> None:
     )
     assert made is not None
     assert [b[3] for b in read(made.chunk.records)] == [expected, -1]
+
+
+def test_only_small_news_wait_for_more_and_only_for_a_moment() -> None:
+    assert rest(0, 0.0) == PACE_S
+    assert rest(SMALL_BYTES - 1, PACE_S / 4) == pytest.approx(PACE_S * 3 / 4)
+    assert rest(10, PACE_S * 2) == 0.0
+    assert rest(SMALL_BYTES, 0.0) == 0.0

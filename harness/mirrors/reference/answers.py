@@ -176,9 +176,7 @@ class Answers:
         Another one for each partition; the same one every time, as long as it can.
         """
         told = {c.session.follower: c.sent_high_watermark for c in self._hub.sessions.of(led)}
-        able = [
-            b for b in sorted(led.isr) if b < FIRST_MIRROR_ID and led.matches(b) and told.get(b, -1) >= offset
-        ]
+        able = [b for b in sorted(led.isr) if b < FIRST_MIRROR_ID and led.matches(b) and told.get(b, -1) >= offset]
         preferred = [b for b in led.replicas if b in able]
         return preferred[0] if preferred else -1
 

@@ -120,7 +120,7 @@ class Session:
         self.follower = follower
         self.epoch = 1
         self.broker_epoch = -1
-        self.fetched_at = 0.0
+        self.fetched_at = self.answered_at = 0.0
         self.held = 0
         self.cursors: dict[CursorKey, Cursor] = {}
         self.sent: list[tuple[Cursor, int]] = []  # given in the last answer, and where it ended

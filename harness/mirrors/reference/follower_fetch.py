@@ -10,6 +10,7 @@ from typing import Any, Final
 from harness.mirrors.reference.cursors import Content, Cursor, CursorKey, Opened, Session, content
 from harness.mirrors.reference.fetch_codec import encode_answer
 from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.pace import rest
 from harness.wire.frames import WireError
 from harness.wire.server import Request
 
@@ -43,6 +44,7 @@ class FollowerFetch:
         ready = await self._ready(session, min(_LONGEST_WAIT_S, fetch.max_wait.total_seconds()))
         parts = self._say(session, ready, int(fetch.max_bytes), full=opened.full)
         hub.counters.fetches_answered += 1
+        session.answered_at = asyncio.get_running_loop().time()
         session.wants.set()
         return parts
 
@@ -96,18 +98,19 @@ class FollowerFetch:
                 hub.stir(led)
 
     async def _ready(self, session: Session, wait_s: float) -> list[Cursor]:
-        deadline = asyncio.get_running_loop().time() + wait_s
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + wait_s
         while True:
             session.event.clear()
             ready = session.take_ready()
-            left = deadline - asyncio.get_running_loop().time()
-            if ready or left <= 0:
+            left = deadline - clock()
+            if ready:
+                left = min(left, rest(session.held, clock() - session.answered_at))
+            if left <= 0:
                 return ready
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await session.event.wait()
-            except TimeoutError:
-                return session.take_ready()
 
     @staticmethod
     def _say(session: Session, ready: Iterable[Cursor], most: int, *, full: bool) -> Sequence[bytes]:

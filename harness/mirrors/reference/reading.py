@@ -3,7 +3,9 @@
 A poll asks for every partition of the session that the broker leads, from behind what was fetched already, in a fetch
 session of its own (see source_session): idle partitions cost nothing. Bytes held for a follower are bounded by
 `budget`; beyond it no poll is sent until the follower has taken some. A poll's answer is stamped (see stamping) and put
-at the cursors it was sent for. Only cursors that were stirred are looked at, and all of them now and then.
+at the cursors it was sent for. Only cursors that were stirred are looked at, and all of them now and then. A poll that
+brought little is followed by the next one only after a moment (see pace): many small answers would cost more than what
+they bring.
 
 Followers that want the same are given the same: what one follower's feeder (the *first*, see `Hub.first`) asks from an
 offset on, others with the same offset do not ask for, and get the chunk that it brings. Each asks for itself where
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kio.schema.errors import ErrorCode
 
 from harness.mirrors.reference.cursors import Cursor, Session
+from harness.mirrors.reference.pace import rest
 from harness.mirrors.reference.partition import Feed
 from harness.mirrors.reference.source import SourceLink
 from harness.mirrors.reference.source_session import Asked, SourceKey, SourceSession
@@ -179,8 +182,10 @@ class Feeder:
             connection = await link.cluster.broker(broker, f"fetch-{self._session.session_id}")
             share = max(1, (self._budget - self._session.held) // len(self._sources))  # what all polls bring has room
             request = session.request(isolation=self._hub.isolation, max_bytes=share, wait_s=_POLL_S)
+            asked_at = self._hub.clock()
             answer = await connection.call(request, timeout_s=_POLL_S + _GRACE_S)
-            await self._take(source, answer)
+            size = await self._take(source, answer)
+            await asyncio.sleep(rest(size, self._hub.clock() - asked_at))
         except WireError as error:
             session.reset()
             _LOG.info("mirror %s: fetch from broker %d: %s", link.mirror, broker, error)
@@ -195,7 +200,8 @@ class Feeder:
             source.poll = None
             self._session.wants.set()
 
-    async def _take(self, source: Source, answer: Any) -> None:
+    async def _take(self, source: Source, answer: Any) -> int:
+        """Hands on what was brought; returns how many bytes that was."""
         troubled = not source.session.took(answer)
         if troubled:
             _LOG.info(
@@ -213,6 +219,7 @@ class Feeder:
         await self._hand_on(brought)
         if troubled:
             await asyncio.sleep(_RETRY_S)
+        return sum(len(made.chunk.records) for _, made in brought)
 
     def _take_partition(self, link: SourceLink, one: Asked, part: Any, brought: list[tuple[Asked, Stamped]]) -> bool:
         """Adds what it brought. Returns whether the source refused it, so that the next poll should wait a little."""
