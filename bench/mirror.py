@@ -38,6 +38,7 @@ SUBJECTS = {
 }
 COLUMNS = (
     ("MB/s", "mb_per_s", "{:.1f}"),
+    ("with start", "mb_per_s_with_start", "{:.1f}"),
     ("records/s", "records_per_s", "{:.0f}"),
     ("catch-up s", "catch_up_s", "{:.2f}"),
     ("first after s", "start_s", "{:.1f}"),
@@ -47,6 +48,7 @@ COLUMNS = (
     ("idle CPU %", "idle_cpu_percent", "{:.1f}"),
     ("p50 ms", "p50_ms", "{:.1f}"),
     ("p99 ms", "p99_ms", "{:.1f}"),
+    ("A's p99", "acknowledged_p99_ms", "{:.1f}"),
     ("paced CPU %", "paced_cpu_percent", "{:.0f}"),
     ("B's %", "paced_brokers_cpu_percent", "{:.0f}"),
     ("all %", "paced_all_cpu_percent", "{:.0f}"),

@@ -1,9 +1,12 @@
 """One mirror, one number of partitions: how fast it catches up, what it costs idle, how late records are at a pace.
 
 Catching up is timed from the last look that saw nothing on B to the first one that saw everything: from the moment when
-records flow, without the start of the mirror's process, which stands beside it. Everything is there when B's last
-stable offsets have stood still for some seconds and count at least as many records as were written (an exactly-once
-MirrorMaker 2 adds its own markers).
+records flow. A mirror that makes all partitions first has most of their cost before that moment, one that begins with
+those that are there has it behind, so the same is told from the start of the mirror's process, too. Everything is there
+when B's last stable offsets have stood still for some seconds and count at least as many records as were written (an
+exactly-once MirrorMaker 2 adds its own markers).
+
+Latency at a pace is told from the send on A to a reader on B; beside it stands how much of that A itself took.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bench.mirror_load import LatencyReader, PacedWriter, fill
@@ -58,6 +61,7 @@ class Result:
     catch_up_s: float = 0.0
     mb_per_s: float = 0.0
     records_per_s: float = 0.0
+    mb_per_s_with_start: float = 0.0
     catch_up_cpu_s: float = 0.0  # from the start of its process
     brokers_cpu_s: float = 0.0  # of B, over the same time
     all_cpu_s: float = 0.0  # of everything: the mirror, A, B and the links, over the same time
@@ -66,6 +70,8 @@ class Result:
     paced_missing: int = 0
     p50_ms: float = 0.0
     p99_ms: float = 0.0
+    acknowledged_p50_ms: float = 0.0  # by A
+    acknowledged_p99_ms: float = 0.0
     paced_cpu_percent: float = 0.0
     paced_brokers_cpu_percent: float = 0.0
     paced_all_cpu_percent: float = 0.0
@@ -137,6 +143,7 @@ class Case:
         carried = min(count, self._load.records)
         result.records_per_s = carried / seconds
         result.mb_per_s = carried * self._load.value_bytes / 1e6 / seconds
+        result.mb_per_s_with_start = carried * self._load.value_bytes / 1e6 / (grown - began)
         result.catch_up_cpu_s, result.brokers_cpu_s = used.cpu_s, brokers.cpu_s - before.cpu_s
         result.all_cpu_s = everything.cpu_s - all_before.cpu_s
 
@@ -187,14 +194,12 @@ class Case:
             while len(reader.taken) < writer.sent - writer.failed and time.monotonic() < deadline:
                 time.sleep(0.1)
             reader.close()
-        took = sorted(seconds for sent, seconds in reader.taken if first <= sent < last)
-        result.paced_records = len(took)
+        result.paced_records = sum(first <= sent < last for sent, _ in reader.taken)
         result.paced_missing = writer.sent - writer.failed - len(reader.taken)
         if writer.failed:
             result.errors.append(f"{writer.failed} of {writer.sent} paced sends failed")
-        if len(took) > 1:
-            cuts = statistics.quantiles(took, n=100, method="inclusive")
-            result.p50_ms, result.p99_ms = 1000 * cuts[49], 1000 * cuts[98]
+        result.p50_ms, result.p99_ms = _p50_p99_ms(reader.taken, first, last)
+        result.acknowledged_p50_ms, result.acknowledged_p99_ms = _p50_p99_ms(writer.acknowledged, first, last)
         shares = [100 * (b.cpu_s - a.cpu_s) / load.paced_s for a, b in zip(before, after, strict=True)]
         result.paced_cpu_percent, result.paced_brokers_cpu_percent, result.paced_all_cpu_percent = shares
 
@@ -228,6 +233,15 @@ class Case:
                 what=f"topic {self._topic} to be gone from cluster {cluster.name}",
                 swallow=(ClusterError,),
             )
+
+
+def _p50_p99_ms(taken: Iterable[tuple[int, float]], first: int, last: int) -> tuple[float, float]:
+    """Of what was sent between two times (ns); zeros when that is less than two records."""
+    seconds = [took for sent, took in taken if first <= sent < last]
+    if len(seconds) < 2:
+        return 0.0, 0.0
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return 1000 * cuts[49], 1000 * cuts[98]
 
 
 class _Starting:

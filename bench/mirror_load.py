@@ -16,6 +16,7 @@ from harness.mirrors.compacted import QUIET
 
 _SENT: Final = struct.Struct(">q")  # time.monotonic_ns() of the send, at the beginning of every value; 0: not paced
 _RUN: Final = 64  # records that go to one partition before the next has its turn, as a sticky partitioner does
+_STICKY_S: Final = 0.01  # time that one partition has at a pace: librdkafka's sticky.partitioning.linger.ms (KIP-480)
 _FLUSH_S: Final = 120.0
 _PAYLOAD_BYTES: Final = 1 << 20
 
@@ -56,11 +57,15 @@ def fill(bootstrap: str, topic: str, *, partitions: int, records: int, value_byt
 
 
 class PacedWriter:
-    """Writes at a steady rate until it is closed, in a thread of its own, round robin over the partitions."""
+    """Writes at a steady rate until it is closed, in a thread of its own; partitions take turns of some milliseconds.
+
+    acknowledged: (sent, seconds until A had it on every replica in sync) of each record; a list that only grows.
+    """
 
     def __init__(self, bootstrap: str, topic: str, *, partitions: int, rate: float, value_bytes: int) -> None:
         self.sent = 0
         self.failed = 0
+        self.acknowledged: list[tuple[int, float]] = []
         self._topic, self._partitions, self._rate = topic, partitions, rate
         self._rest = os.urandom(value_bytes - _SENT.size)
         self._end = threading.Event()
@@ -80,14 +85,19 @@ class PacedWriter:
             due = int((time.monotonic() - began) * self._rate)
             while self.sent < due:
                 value = _SENT.pack(time.monotonic_ns()) + self._rest
+                turn = int(self.sent / self._rate / _STICKY_S)
                 self._producer.produce(
-                    self._topic, value, partition=self.sent % self._partitions, on_delivery=self._delivered
+                    self._topic, value, partition=turn % self._partitions, on_delivery=self._delivered
                 )
                 self.sent += 1
             self._producer.poll(0)
 
-    def _delivered(self, error: KafkaError | None, _: object) -> None:
-        self.failed += error is not None
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self.failed += 1
+            return
+        (sent,) = _SENT.unpack_from(message.value())
+        self.acknowledged.append((sent, (time.monotonic_ns() - sent) / 1e9))
 
 
 class LatencyReader:
