@@ -13,19 +13,16 @@ from pathlib import Path
 import docker
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from kio.schema.types import BrokerId
-from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from pyspark.sql import SparkSession
 
 from checkers.session import spark_session
-from harness.clusters.base import Cluster, NodeState
+from harness.clusters.base import NodeState
 from harness.clusters.cleanup import labelled_objects
 from harness.clusters.docker_clients import DockerClients, connect
 from harness.clusters.images import ImageSet, ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
-from harness.mirrors.reference.destination import reassign_replicas
-from harness.wire.cluster import Cluster as WireCluster
+from tests.cluster.mirror_remains import free_from_mirrors
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -124,26 +121,8 @@ def pair(session_pair: RunningTopology) -> Iterator[RunningTopology]:
     for cluster in session_pair.clusters.values():
         if disturbed:
             cluster.await_ready(timeout_s=60)
-        asyncio.run(_free_from_mirrors(cluster))
+        asyncio.run(free_from_mirrors(cluster))
         cluster.await_full_isr(timeout_s=60)
-
-
-async def _free_from_mirrors(cluster: Cluster) -> None:
-    """Partitions with a replica on a mirror's process stay with the real brokers alone; the process is no broker."""
-    wire, real = WireCluster(cluster.bootstrap), set(cluster.brokers)
-    try:
-        meta = await wire.metadata()
-        held = {
-            (name, number): [broker for broker in part.replicas if broker in real]
-            for name, topic in meta.topics.items()
-            for number, part in topic.partitions.items()
-            if not set(part.replicas) <= real
-        }
-        await reassign_replicas(wire, held)
-        for broker in set(meta.brokers) - real:
-            await wire.call_any(UnregisterBrokerRequest(broker_id=BrokerId(broker)))
-    finally:
-        wire.close()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,16 +29,18 @@ from harness.clusters.docker_clients import connect
 from harness.clusters.images import ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.mirrors.reference.partition import LedPartition
 from harness.mirrors.reference.states import PartitionState as S
 from harness.mirrors.reference.steps import STEPS
 from harness.wire.batches import headers
+from harness.wire.view import ClusterView
+from tests.cluster.mirror_remains import free_from_mirrors
 from tests.cluster.reference_run import Mirror, again, replica_logs, running, until
 from tests.cluster.unclean_source import UncleanSource
 
 FAILOVER, FAILBACK = "failover", "failback"
 LEGS: Final = {FAILOVER: ("A", "B"), FAILBACK: ("B", "A")}
 BEFORE, LOST, NEW, HOME = 60, 20, 10, 3
-PREFIX: Final = "k-"
 MISSING: Final = "missing"
 NEVER: Final = (FAILOVER, "prepare.in_sync")  # the mirror creates the topic with itself as leader: nothing to take over
 READY_S: Final = 60
@@ -137,12 +139,20 @@ def read(bootstrap: str, topic: str) -> dict[int, str]:
     raise AssertionError(f"{topic} could not be read to its end")
 
 
+def end_of(bootstrap: str, topic: str) -> int:
+    """High watermark of the partition."""
+    with closing(ClusterView(bootstrap)) as view:
+        found = view.leader_ends([topic])[topic, 0]
+    assert found is not None, f"nobody leads {topic}"
+    return found
+
+
 class Story:
     """A failover and a failback of one topic, with a kill at one step of one of them."""
 
     def __init__(self, pair: RunningTopology, leg: str, step: str) -> None:
         self._pair, self._leg, self._step = pair, leg, step
-        self._topic = f"{PREFIX}{secrets.token_hex(4)}"
+        self._topic = f"k-{secrets.token_hex(4)}"
         self._killed_at = 0.0
         self.seconds = 0.0
 
@@ -228,9 +238,8 @@ class Story:
             if step.startswith("prepare."):
                 self._ended()
             return mirror
-        end = mirror.led().log_end
-        await self._carried(mirror, max(BEFORE, end))
-        agreed = mirror.led().log_end
+        agreed = await asyncio.to_thread(end_of, source.bootstrap, self._topic)
+        await self._carried(mirror, agreed)
         unclean = UncleanSource(source, self._topic)
         await asyncio.to_thread(unclean.leave_alone)
         await asyncio.to_thread(write, source.bootstrap, self._topic, LOST, "lost")
@@ -249,7 +258,7 @@ class Story:
         return mirror
 
     @staticmethod
-    def _led(mirror: Mirror) -> object:
+    def _led(mirror: Mirror) -> LedPartition | None:
         found = mirror.process.lifecycle.mirrored(mirror.keys[0])
         return None if found is None else found.led
 
@@ -327,15 +336,17 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def put_right(pair: RunningTopology) -> None:
-    """After a story that did not get to its end: its topic, which a dead mirror may lead, goes; every node runs."""
+    """After a story that did not get to its end: every node runs, and what a dead mirror leads goes to real brokers.
+
+    The topic stays: deleting one that a dead mirror leads can make Kafka 4.3.1's controller refuse every registration.
+    """
     for node in pair.nodes():
         if node.state() is NodeState.STOPPED:
             node.start()
     for cluster in pair.clusters.values():
         cluster.await_ready(timeout_s=READY_S)
-        left = [topic for topic in cluster.topics() if topic.startswith(PREFIX)]
-        for deleted in cluster.admin().delete_topics(left, operation_timeout=READY_S).values() if left else ():
-            deleted.result(READY_S)
+        asyncio.run(free_from_mirrors(cluster))
+        cluster.await_full_isr(timeout_s=READY_S)
 
 
 def stored(out: Path) -> list[Row]:

@@ -15,7 +15,7 @@ from kio.schema.fetch.v17.response import FetchResponse
 from harness.mirrors.reference.cursors import Chunk, Content, Opened, Session, Sessions, content
 from harness.mirrors.reference.epochs import EpochList
 from harness.mirrors.reference.fetch_codec import encode_answer
-from harness.mirrors.reference.pace import PACE_S, SMALL_BYTES, rest
+from harness.mirrors.reference.pace import PACE_S, SMALL_BYTES, look_after, rest
 from harness.mirrors.reference.partition import Diverging, LedPartition, Refused
 from harness.mirrors.reference.stamping import PRODUCER_IDS, Stamp, cluster_hash, stamp
 from harness.wire.batches import build, headers
@@ -258,3 +258,8 @@ def test_only_small_news_wait_for_more_and_only_for_a_moment() -> None:
     assert rest(SMALL_BYTES - 1, PACE_S / 4) == pytest.approx(PACE_S * 3 / 4)
     assert rest(10, PACE_S * 2) == 0.0
     assert rest(SMALL_BYTES, 0.0) == 0.0
+
+
+def test_looks_that_nobody_asks_for_are_rarer_with_many_partitions() -> None:
+    assert look_after(0.5, 0) == 0.5
+    assert look_after(0.5, 1000) == pytest.approx(1.5)

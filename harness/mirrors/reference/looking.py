@@ -1,8 +1,9 @@
 """Looks at the destination's metadata: which partitions this process leads, with which epoch and ISR.
 
-A real broker learns that from the metadata log; this one asks a real broker, every half second and at once when a
-follower knows more. Partitions that the controller placed on this broker though no mirror asked for it (it takes any
-live broker for new topics) are held and reported as strays, for `strays` to move away.
+A real broker learns that from the metadata log; this one asks a real broker, every half second (more seldom with many
+partitions, see pace) and at once when a follower knows more. Partitions that the controller placed on this broker
+though no mirror asked for it (it takes any live broker for new topics) are held and reported as strays, for `strays`
+to move away.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.pace import look_after
 from harness.mirrors.reference.partition import LedPartition
 from harness.wire.cluster import Metadata, PartitionMeta, TopicMeta
 from harness.wire.frames import WireError
@@ -62,7 +64,7 @@ class Looking:
                 _LOG.warning("destination metadata: %s", error)
             await asyncio.sleep(_LEAST_BETWEEN_S)
             try:
-                async with asyncio.timeout(_EVERY_S):
+                async with asyncio.timeout(look_after(_EVERY_S, len(self._hub.partitions))):
                     await self._hub.look_now.wait()
             except TimeoutError:
                 continue

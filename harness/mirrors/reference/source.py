@@ -17,6 +17,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from harness.mirrors.reference.epochs import EpochList
+from harness.mirrors.reference.pace import look_after
 from harness.mirrors.reference.partition import LedPartition
 from harness.mirrors.reference.stamping import Stamp
 from harness.wire.cluster import Cluster, TopicMeta
@@ -114,7 +115,9 @@ class SourceLink:
         self.refreshed_at = self._clock()
 
     async def keep_fresh(self) -> None:
-        """Refresh each second, and soon after somebody distrusts what is known. Runs until it is cancelled."""
+        """Refresh each second, more seldom with many partitions, and soon after somebody distrusts what is known.
+
+        Runs until it is cancelled."""
         while True:
             self._stale.clear()
             try:
@@ -123,7 +126,8 @@ class SourceLink:
                 _LOG.info("mirror %s: source metadata: %s", self.mirror, error)
             await asyncio.sleep(_LEAST_BETWEEN_S)
             try:
-                async with asyncio.timeout(_REFRESH_S):
+                partitions = sum(len(topic.partitions) for topic in self.topics.values())
+                async with asyncio.timeout(look_after(_REFRESH_S, partitions)):
                     await self._stale.wait()
             except TimeoutError:
                 continue

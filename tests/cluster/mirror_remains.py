@@ -1,0 +1,28 @@
+"""What a mirror's process that died leaves on its destination, taken away."""
+
+from __future__ import annotations
+
+from kio.schema.types import BrokerId
+from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
+
+from harness.clusters.base import Cluster
+from harness.mirrors.reference.destination import reassign_replicas
+from harness.wire.cluster import Cluster as WireCluster
+
+
+async def free_from_mirrors(cluster: Cluster) -> None:
+    """Partitions with a replica on a mirror's process stay with the real brokers alone; the process is no broker."""
+    wire, real = WireCluster(cluster.bootstrap), set(cluster.brokers)
+    try:
+        meta = await wire.metadata()
+        held = {
+            (name, number): [broker for broker in part.replicas if broker in real]
+            for name, topic in meta.topics.items()
+            for number, part in topic.partitions.items()
+            if not set(part.replicas) <= real
+        }
+        await reassign_replicas(wire, held)
+        for broker in set(meta.brokers) - real:
+            await wire.call_any(UnregisterBrokerRequest(broker_id=BrokerId(broker)))
+    finally:
+        wire.close()
