@@ -11,6 +11,8 @@ that renumbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -30,12 +32,14 @@ KIND = Kind(
 
 def find(t: Tables) -> DataFrame | None:
     """Anomalies on the destination, at the acknowledged offset."""
-    return union([_swallowed(t, source, destination) for source, destination in t.mirror_pairs])
+    chain = [source for source, _ in t.mirror_pairs]
+    return union([_swallowed(t, chain[: n + 1], destination) for n, (_, destination) in enumerate(t.mirror_pairs)])
 
 
-def _swallowed(t: Tables, source: str, destination: str) -> DataFrame:
+def _swallowed(t: Tables, sources: Sequence[str], destination: str) -> DataFrame:
+    """sources: the clusters from which records come here, over one mirror or several."""
     log = t.truth_log.where(F.col("cluster") == destination).where("control_type is null")
-    mirrored = t.sends.where(F.col("cluster") == source).select("value").distinct()
+    mirrored = t.sends.where(F.col("cluster").isin(*sources)).select("value").distinct()
     at_offset = log.where("sequence >= 0").join(mirrored, "value", "left_semi")
     at_offset = at_offset.select(
         *(*PARTITION, "offset", "sequence"),

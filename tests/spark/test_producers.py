@@ -235,6 +235,15 @@ def local_write_taken_for_a_mirrored_one(c: Case) -> list[Found]:
 
 
 @STRICT.case
+def local_write_taken_for_one_that_came_over_two_mirrors(c: Case) -> list[Found]:
+    c.send("A", "a", offset=0, process="p")
+    for cluster in ("A", "B", "C"):
+        c.log(cluster, (0, "a", of(5, 0)))
+    c.send("C", "w", offset=0, process="q", producer_id=5, producer_epoch=0, sequence=0)
+    return [("pid_swallowed", 0, "w")]
+
+
+@STRICT.case
 def local_write_at_its_own_offset(c: Case) -> list[Found]:
     c.send("A", "a", offset=0, process="p")
     c.log("A", (0, "a", of(5, 0)))
