@@ -74,7 +74,8 @@ def load(name: str) -> Contract:
                 f"contract {name!r}: no modifier is called {modifier!r}; {closest(modifier, document['modifier'])}"
             )
     clauses: dict[str, tuple[Clause, ...]] = {}
-    for section in [*_lineage(base), *(part for m in chosen for part in _parts(m))]:
+    family = base.split("/")[0]
+    for section in [*_lineage(base), *(part for m in chosen for part in _parts(m, family))]:
         for level in Level:
             for key, value in section.get(level, {}).items():
                 clause = _clause(level, value)
@@ -117,11 +118,14 @@ def _lineage(name: str) -> Iterator[Mapping[str, Any]]:
     yield section
 
 
-def _parts(modifier: str) -> Iterator[Mapping[str, Any]]:
+def _parts(modifier: str, family: str) -> Iterator[Mapping[str, Any]]:
+    """What a modifier says, and what it says of this family of contracts only."""
     section = _document()["modifier"][modifier]
     for included in section.get("includes", ()):
-        yield from _parts(included)
+        yield from _parts(included, family)
     yield section
+    if family in section:
+        yield section[family]
 
 
 def _clause(level: Level, value: str | Mapping[str, Any]) -> Clause:

@@ -52,6 +52,17 @@ def test_modifiers() -> None:
     assert contracts.load("kafka-unclean").clause("replica_divergence", cluster="A").level is Level.NEVER
 
 
+def test_a_modifier_says_more_of_a_family_of_mirrors_that_follow_their_source() -> None:
+    """Cluster mirroring cuts its copy where the source lost records; MirrorMaker 2 keeps what it wrote."""
+    for base, level in (("cluster-mirror/strict", Level.ALLOWED), ("mm2-at-least-once", Level.NEVER)):
+        contract = contracts.load(f"{base}+unclean-a")
+        assert contract.clause("inconsistent_offsets", cluster="B").level is level
+        assert contract.clause("inconsistent_offsets", cluster="A").level is Level.ALLOWED
+    assert contracts.load("cluster-mirror/strict").clause("inconsistent_offsets", cluster="B").level is Level.NEVER
+    assert contracts.load("cluster-mirror/strict+unclean-a").clause("lost_write", cluster="B").level is Level.NEVER
+    assert contracts.load("cluster-mirror/strict+unclean").clause("poll_skip", cluster="A").level is Level.ALLOWED
+
+
 def test_a_kind_nobody_names_is_never_allowed() -> None:
     assert contracts.load("kafka-clean").clause("something_new").level is Level.NEVER
 
