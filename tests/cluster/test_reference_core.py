@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from harness.clusters.pair import RunningTopology
 from harness.mirrors.reference.destination import elect_preferred, producers, reassign_replicas
@@ -108,8 +109,38 @@ def committed(bootstrap: str, topic: str) -> tuple[list[str], int]:
     return found, stable
 
 
+def offsets(bootstrap: str, topic: str, partitions: int) -> list[dict[int, int]]:
+    """Partition → first offset, last stable offset, first offset at or after the epoch: each asked for all at once."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    found = []
+    for spec in (OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.for_timestamp(1)):
+        asked = {TopicPartition(topic, p): spec for p in range(partitions)}
+        answers = client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
+        found.append({place.partition: answer.result(10).offset for place, answer in answers.items()})
+    return found
+
+
 async def in_thread(call: Callable[..., object], *arguments: object, **named: object) -> object:
     return await asyncio.to_thread(call, *arguments, **named)
+
+
+def test_offsets_of_all_partitions_are_the_source_s(pair: RunningTopology, topic: str) -> None:
+    a, b = pair.clusters["A"], pair.clusters["B"]
+    a.create_topic(topic, partitions=6, replication=3)
+    write(a.bootstrap, topic, 60, partitions=6)
+
+    async def body() -> None:
+        async with running(pair) as mirror:
+            await mirror.begin(topic)
+            open_one = await asyncio.to_thread(Transactions, a.bootstrap, topic)
+            expected = await asyncio.to_thread(offsets, a.bootstrap, topic, 6)
+            assert expected[1] == {0: 10 + TRANSACTIONS_BEFORE_OPEN, **dict.fromkeys(range(1, 6), 10)}
+            deadline = time.monotonic() + 20
+            while (found := await asyncio.to_thread(offsets, b.bootstrap, topic, 6)) != expected:
+                assert time.monotonic() < deadline, found  # followers hear of a high watermark with their next fetch
+            await asyncio.to_thread(open_one.end)
+
+    asyncio.run(body())
 
 
 def test_failover_and_failback_keep_both_logs_byte_identical(pair: RunningTopology, topic: str) -> None:

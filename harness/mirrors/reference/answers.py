@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v17 import request as fetch_v17
-from kio.schema.list_offsets.v7 import request as offsets_v7
-from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import Records, i8, i32, i32Timedelta, i64
+from kio.schema.types import BrokerId
+from kio.static.primitive import Records, i32, i32Timedelta, i64
 
 from harness.mirrors.reference.fetch_codec import FIRST_VERSION
 from harness.mirrors.reference.follower_fetch import FollowerFetch
 from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.offsets import Found, Offsets
 from harness.mirrors.reference.partition import LedPartition
 from harness.mirrors.reference.state_store import FIRST_MIRROR_ID
 from harness.wire import frames
@@ -42,8 +41,6 @@ PASSED_ON: Final = (3, 10, 19, 20, 22, 29, 30, 31, 32, 33, 37, 43, 44, 45, 46, 4
 READ_ONLY: Final = ErrorCode.policy_violation
 READ_ONLY_MESSAGE: Final = "the topic is a mirror and read-only until it is stopped"
 
-EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
-_DEBUGGING_REPLICA: Final = -2  # a follower answers ListOffsets of this replica id
 _CONSUMER_WAIT_S: Final = 0.2
 _ZERO: Final = i32Timedelta.parse(datetime.timedelta())
 
@@ -54,6 +51,7 @@ class Answers:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._followers = FollowerFetch(hub)
+        self._offsets = Offsets(hub, self._read_replica)
 
     def server(self) -> WireServer:
         """A server with all handlers."""
@@ -181,77 +179,45 @@ class Answers:
         return preferred[0] if preferred else -1
 
     async def list_offsets(self, request: Request) -> Any:
-        """ListOffsets: what this process knows itself, timestamps from a follower."""
+        """ListOffsets: see offsets."""
         asked = request.decode()
         kinds = _kinds(LIST_OFFSETS, request.version)
-        topics = []
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        leds: dict[tuple[str, int], LedPartition] = {}
+        wanted: dict[LedPartition, int] = {}
         for topic in asked.topics:
-            parts = []
             for part in topic.partitions:
-                led = self._find(topic, int(part.partition_index))
-                error = self._consumer_error(led, int(getattr(part, "current_leader_epoch", -1)))
-                offset = time = -1
-                if led is not None and error is ErrorCode.none:
-                    error, offset, time = await self._offset(led, asked, int(part.timestamp))
-                parts.append(
-                    _make(
-                        kinds.ListOffsetsPartitionResponse,
-                        partition_index=part.partition_index,
-                        error_code=error,
-                        timestamp=i64(time),
-                        offset=i64(offset),
-                        leader_epoch=i32(-1 if led is None else led.leader_epoch),
-                    )
-                )
-            topics.append(kinds.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(parts)))
-        return _make(kinds.ListOffsetsResponse, throttle_time=_ZERO, topics=tuple(topics))
-
-    async def _offset(self, led: LedPartition, asked: Any, timestamp: int) -> tuple[ErrorCode, int, int]:
-        if led.high_watermark is None:
-            return ErrorCode.leader_not_available, -1, -1
-        if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return ErrorCode.none, led.log_start, -1
-        if int(asked.replica_id) >= 0:
-            return ErrorCode.none, led.log_end, -1
-        if timestamp == LATEST and int(getattr(asked, "isolation_level", 0)) == 0:
-            return ErrorCode.none, led.high_watermark, -1
-        try:
-            if timestamp == LATEST:
-                return ErrorCode.none, await self._last_stable(led), -1
-            return await self._by_time(led, timestamp)
-        except WireError as error:
-            _LOG.info("%s-%d: offsets from a follower: %s", led.topic, led.partition, error)
-            return ErrorCode.leader_not_available, -1, -1
-
-    async def _last_stable(self, led: LedPartition) -> int:
-        """The last stable offset as a follower has it: consumers may fetch there."""
-        part = fetch_v17.FetchPartition(
-            partition=i32(led.partition), fetch_offset=i64(led.high_watermark or 0), partition_max_bytes=i32(1)
+                key = (str(topic.name), int(part.partition_index))
+                led = self._find(topic, key[1])
+                refused[key] = self._consumer_error(led, int(getattr(part, "current_leader_epoch", -1)))
+                if led is not None:
+                    leds[key] = led
+                    if refused[key] is ErrorCode.none:
+                        wanted[led] = int(part.timestamp)
+        found = await self._offsets.find(
+            wanted, by_replica=int(asked.replica_id) >= 0, committed=int(getattr(asked, "isolation_level", 0)) == 1
         )
-        request = fetch_v17.FetchRequest(
-            max_wait=_ZERO,
-            min_bytes=i32(0),
-            max_bytes=i32(1),
-            isolation_level=i8(1),
-            topics=(fetch_v17.FetchTopic(topic_id=led.topic_id, partitions=(part,)),),
-            forgotten_topics_data=(),
-        )
-        answer = await self._hub.destination.call_broker(self._read_replica(led), request)
-        found = answer.responses[0].partitions[0]
-        if found.error_code is not ErrorCode.none:
-            raise WireError(found.error_code.name)
-        return int(found.last_stable_offset)
 
-    async def _by_time(self, led: LedPartition, timestamp: int) -> tuple[ErrorCode, int, int]:
-        part = offsets_v7.ListOffsetsPartition(partition_index=i32(led.partition), timestamp=i64(timestamp))
-        request = offsets_v7.ListOffsetsRequest(
-            replica_id=BrokerId(_DEBUGGING_REPLICA),
-            isolation_level=i8(0),
-            topics=(offsets_v7.ListOffsetsTopic(name=TopicName(led.topic), partitions=(part,)),),
+        def answer(name: str, part: Any) -> Any:
+            key = (name, int(part.partition_index))
+            led = leds.get(key)
+            one = Found(refused[key]) if led is None else found.get(led, Found(refused[key]))
+            return _make(
+                kinds.ListOffsetsPartitionResponse,
+                partition_index=part.partition_index,
+                error_code=one.error,
+                timestamp=i64(one.time),
+                offset=i64(one.offset),
+                leader_epoch=i32(-1 if led is None else led.leader_epoch),
+            )
+
+        topics = tuple(
+            kinds.ListOffsetsTopicResponse(
+                name=topic.name, partitions=tuple(answer(str(topic.name), part) for part in topic.partitions)
+            )
+            for topic in asked.topics
         )
-        answer = await self._hub.destination.call_broker(self._read_replica(led), request)
-        found = answer.topics[0].partitions[0]
-        return found.error_code, int(found.offset), int(found.timestamp)
+        return _make(kinds.ListOffsetsResponse, throttle_time=_ZERO, topics=topics)
 
     async def epoch_ends(self, request: Request) -> Any:
         """OffsetForLeaderEpoch: where an epoch ended in the log that the followers have."""
