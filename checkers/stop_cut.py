@@ -2,8 +2,9 @@
 
 For every revision: the log reaches the recorded cut, nothing of the source lies at or above it, and no local write
 below it. Where open transactions are closed at the stop (2026-07, strict): each one gets exactly one ABORT at or above
-the cut; where the log is truncated to its last stable offset (2026-03, 2026-05): none is open below the cut. A producer
-id reset comes after those markers and before the first local write, once; revisions 2026-05 and 2026-07 demand it.
+the cut and before the first local write; where the log is truncated to its last stable offset (2026-03, 2026-05): none
+is open below the cut. A producer id reset comes after those markers and before the first local write, once; revisions
+2026-05 and 2026-07 demand it.
 
 Cannot see: what an in-sync replica held at the very moment of the stop (a look may come later); a reset that stock
 brokers store and ignore (that is a capability); stops of mirrors that do not keep offsets.
@@ -129,10 +130,13 @@ def _open(batches: DataFrame) -> DataFrame:
 
 def _transactions(t: Tables, batches: DataFrame, open_: DataFrame, stopped: DataFrame) -> DataFrame:
     """Open transactions, by the markers that they got."""
-    after = batches.where("base_offset >= cut").select(*PAIR, "producer", "base_offset", "control", "control_type")
+    after = batches.where("base_offset >= cut")
+    after = after.select(*PAIR, "producer", "base_offset", "control", "control_type", "first_local")
     first_data = after.where("not control").groupBy(*PAIR, "producer").agg(F.min("base_offset").alias("next_data"))
     marks = after.where("control").join(first_data, [*PAIR, "producer"], "left")
     marks = marks.where("next_data is null or base_offset < next_data")
+    # Behind local writes a local producer may have the same id, with data that was taken for mirrored.
+    marks = marks.where("first_local is null or base_offset < first_local")
     counts = marks.groupBy(*PAIR, "producer").agg(
         F.count(F.when(F.col("control_type") == "ABORT", 1)).alias("aborts"), F.count("*").alias("markers")
     )
