@@ -29,11 +29,13 @@ MOST = 2.0
 
 
 def find(t: Tables) -> DataFrame | None:
-    """One row per partition that holds too many."""
-    records = t.table("records").where((F.col("topic") == TOPIC) & F.col("key").isNotNull())
+    """One row per partition that holds too many; None where no log of the topic was stored."""
+    records = t.own_topics("records").where((F.col("topic") == TOPIC) & F.col("key").isNotNull())
+    if records.isEmpty():
+        return None
     per_replica = records.groupBy(*REPLICA).agg(F.countDistinct("key").alias("keys"))
     here = per_replica.groupBy("cluster", "topic", "partition").agg(F.max("keys").alias("keys"))
-    ends = t.table("log_ends").where(F.col("topic") == TOPIC).select("cluster", "topic", "partition").distinct()
+    ends = t.own_topics("log_ends").where(F.col("topic") == TOPIC).select("cluster", "topic", "partition").distinct()
     every = ends.join(here, ["cluster", "topic", "partition"], "full").fillna(0, ["keys"])
     sums = every.groupBy("cluster").agg(F.sum("keys").alias("all_keys"), F.count("*").alias("partitions"))
     rows = every.join(F.broadcast(sums), "cluster").where(F.col("all_keys") >= LEAST_KEYS)

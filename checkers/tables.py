@@ -25,6 +25,8 @@ from harness.history.runfile import RunMeta
 
 PARTITION = ("cluster", "topic", "partition")
 REPLICA = ("cluster", "topic", "partition", "broker")
+_LOGS = ("batches", "records", "log_ends")
+_OWN = "startswith(topic, '__')"
 
 
 class Tables:
@@ -50,8 +52,13 @@ class Tables:
         return self.stored.has(table)
 
     def table(self, name: str) -> DataFrame:
-        """A stored table, all columns of the schema; empty when it is missing."""
-        return self.stored.table(name)
+        """A stored table, all columns of the schema; empty when it is missing. Mirrors' own topics are left out."""
+        found = self.stored.table(name)
+        return found.where(f"not {_OWN}") if name in _LOGS else found
+
+    def own_topics(self, name: str) -> DataFrame:
+        """What a table of logs (batches, records, log_ends) says of topics in which mirrors keep their state."""
+        return self.stored.table(name).where(_OWN)
 
     def cache(self, frame: DataFrame) -> DataFrame:
         """Compute a view now, once, for several checkers (see `scratch`); removed by `close`."""

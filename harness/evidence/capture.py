@@ -1,4 +1,4 @@
-"""Copies the logs of the test's topics from every replica of every cluster into the run's folder.
+"""Copies the logs of the test's topics, and of mirrors' own, from every replica of every cluster into the run's folder.
 
 `RUN/evidence/CLUSTER/BROKER/TOPIC-PARTITION/` holds the segments and the partition's leader-epoch-checkpoint and
 partition.metadata; `RUN/evidence/CLUSTER/BROKER/` the broker's own offset checkpoints. Brokers may run, be frozen or
@@ -23,7 +23,7 @@ from typing import Final
 
 from harness.clusters.base import Cluster, Node, Topology
 from harness.errors import ShatterError
-from harness.evidence.looks import FINAL_LOOK, topics_of_interest
+from harness.evidence.looks import FINAL_LOOK, topics_to_keep
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 
@@ -57,7 +57,7 @@ def capture(topology: Topology, run_dir: Path, *, look: int = FINAL_LOOK, timeou
 
     A broker that fails, or is not done in time, does not keep the others from being captured: it is a note.
     """
-    topics = topics_of_interest(topology)
+    topics = topics_to_keep(topology)
     folder = run_dir / FOLDER
     deadline = time.monotonic() + timeout_s
     notes: list[str] = []

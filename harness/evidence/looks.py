@@ -19,7 +19,7 @@ from harness.errors import ShatterError, StorageError
 from harness.evidence.admin_looks import Notes, look_acls, look_configs
 from harness.evidence.group_looks import look_groups
 from harness.history.recording import Recorder
-from harness.mirrors.base import Mirror, topic_on
+from harness.mirrors.base import KeepsTopics, Mirror, topic_on
 from harness.wire.administration import Administrator
 from harness.wire.client import WireError
 from harness.wire.view import (
@@ -45,6 +45,12 @@ def topics_of_interest(topology: Topology) -> list[str]:
     for cluster in topology.clusters:
         names += [topic_on(topology.mirrors, cluster, topic) for topic in topology.test_topics]
     return sorted(set(names))
+
+
+def topics_to_keep(topology: Topology) -> list[str]:
+    """The topics of interest, and those in which mirrors keep state of their own."""
+    own = (topic for mirror in topology.mirrors if isinstance(mirror, KeepsTopics) for topic in mirror.own_topics())
+    return sorted({*topics_of_interest(topology), *own})
 
 
 def look_log_ends(
@@ -188,7 +194,7 @@ def look_all(topology: Topology, recorder: Recorder, *, look: int = FINAL_LOOK) 
     topics = topics_of_interest(topology)
     notes: Notes = []
     for cluster in topology.clusters.values():
-        notes += look_log_ends(cluster, topics, recorder, look=look)
+        notes += look_log_ends(cluster, topics_to_keep(topology), recorder, look=look)
         notes += look_groups(cluster, recorder)
         with closing(Administrator(cluster.bootstrap)) as admin:
             notes += look_configs(cluster.name, admin, topics, recorder, look=look)

@@ -158,6 +158,15 @@ class Mirror(Protocol):
 
 
 @runtime_checkable
+class KeepsTopics(Mirror, Protocol):
+    """A mirror that keeps state of its own in topics of its destination, which are looked at, too."""
+
+    def own_topics(self) -> Sequence[str]:
+        """Their names; they begin with `__`."""
+        ...
+
+
+@runtime_checkable
 class Crashable(Mirror, Protocol):
     """A mirror whose processes can be made to kill themselves at a named step of their work."""
 

@@ -22,6 +22,7 @@ from harness.mirrors.driven import DrivenMirror
 from harness.mirrors.reference import driver_config as config
 from harness.mirrors.reference.admin_client import AdminClient, MirrorRow
 from harness.mirrors.reference.driver_events import EventRecorder
+from harness.mirrors.reference.state_store import TOPIC as STATE_TOPIC
 from harness.mirrors.reference.steps import CRASHED, RECONCILE, START, STEPS, STOP
 from harness.mirrors.site import MirrorContext
 from harness.wait import wait_until
@@ -167,6 +168,10 @@ class ReferenceMirror(DrivenMirror):
 
     def _start_again(self, client: AdminClient, topics: Sequence[str]) -> None:
         client.start(self.mirror, topics)
+
+    def own_topics(self) -> Sequence[str]:
+        """See harness.mirrors.base.KeepsTopics."""
+        return (STATE_TOPIC,)
 
     def crash_at(self, step: str, *, on: bool = True) -> None:
         """See harness.mirrors.base.Crashable. Set with the request whose steps it is one of; those of a cut at once."""
