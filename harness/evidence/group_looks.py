@@ -26,6 +26,7 @@ Notes = list[str]
 
 _TIMEOUT_S: Final = 10.0
 _SHARE: Final = "share"
+_CONSUMERS_PROTOCOL: Final = ("consumer", "")  # classic groups of another protocol, such as Connect's, read nothing
 _CONSUMER: Final = ("consumer", "classic")
 
 
@@ -44,7 +45,11 @@ def look_groups(
         listed = [group for answer in answers if answer.error_code is ErrorCode.none for group in answer.groups]
         listed = [group for group in listed if groups is None or str(group.group_id) in groups]
         states = {str(g.group_id): str(g.group_state) for g in listed}
-        consumers = [str(g.group_id) for g in listed if g.group_type.lower() in _CONSUMER]
+        consumers = [
+            str(g.group_id)
+            for g in listed
+            if g.group_type.lower() in _CONSUMER and g.protocol_type in _CONSUMERS_PROTOCOL
+        ]
         shares = [str(g.group_id) for g in listed if g.group_type.lower() == _SHARE]
         notes = [f"groups of cluster {cluster.name}: {failure}" for failure in failures]
         notes += _look_consumer_groups(cluster, consumers, recorder)
