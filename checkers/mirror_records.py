@@ -3,7 +3,7 @@
 Proves: by the unique value of each record, that what the source holds at the end is on the destination, as often as
 on the source, in the same order. The source is judged as it is: what A lost itself (an unclean election) is not the
 mirror's loss, and copies of it on B are not duplicates. Records above the cut are lag, not loss, unless the mirror had
-said "lag 0" after their acknowledgement. Expired records are `retention_gap`'s.
+said "lag 0" after their acknowledgement, and that it was behind them. Expired records are `retention_gap`'s.
 
 Cannot see: tombstones (they have no value); a loss above the last carried record in an imported history that records
 neither a cut nor lag 0; records that B's own configured retention has deleted before the end; on compacted topics, a
@@ -70,6 +70,8 @@ def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "done_ns", "done_index")
     missing = missing.join(sent, ["source", *PAIR[2:], "value"], "left").dropDuplicates([*VALUE])
     said_done = F.coalesce(F.col("done_ns") < F.col("lag0_ns"), F.lit(False))
+    # A mirror that reads committed data has nothing left at an open transaction, with records behind it.
+    said_done = said_done & F.coalesce(F.col("offset") < F.col("lag0_source"), F.lit(True))
     lost = missing.where((F.col("offset") < F.col("bound")) | said_done)
     lost = _without_expired_on_destination(t, lost)
     lost = _without_compacted(t, lost)

@@ -100,7 +100,7 @@ def compacted_on(t: Tables, *clusters: str) -> list[str]:
 def states(t: Tables) -> DataFrame:
     """How the mirror of each partition ended: cluster (destination), origin_topic, partition, last_state, cut_source,
     cut_destination, cut_ns (of the newest STOPPED row; null unless it is stopped), lag0_ns (time of the newest look at
-    which a running mirror said that nothing was left to carry)."""
+    which a running mirror said that nothing was left to carry), lag0_source (where it said that it was, then)."""
     rows = t.table("mirror_states").where("state is not null").withColumn("origin_topic", t.canonical())
     newest = Window.partitionBy("cluster", "origin_topic", "partition").orderBy("time_ns")
     newest = newest.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -113,10 +113,11 @@ def states(t: Tables) -> DataFrame:
         F.first("last_state").alias("last_state"),
         F.when(F.max(ended), cut).alias("cut"),
         F.min(F.when(ended, F.col("time_ns"))).alias("cut_ns"),
-        F.max(F.when(running, F.col("time_ns"))).alias("lag0_ns"),
+        F.max(F.when(running, F.struct("time_ns", "source_offset"))).alias("lag0"),
     )
-    cuts = {"cut_source": F.col("cut.source_offset"), "cut_destination": F.col("cut.destination_offset")}
-    return found.withColumns(cuts).drop("cut")
+    parts = {"cut_source": "cut.source_offset", "cut_destination": "cut.destination_offset"}
+    parts |= {"lag0_ns": "lag0.time_ns", "lag0_source": "lag0.source_offset"}
+    return found.withColumns({name: F.col(part) for name, part in parts.items()}).drop("cut", "lag0")
 
 
 def scopes(t: Tables) -> DataFrame | None:

@@ -289,6 +289,15 @@ def lag_0_after_the_acknowledgement(c: Case) -> list[Found]:
 
 
 @KEEPS.case
+def lag_0_of_a_mirror_that_waits_at_an_open_transaction(c: Case) -> list[Found]:
+    c.send("A", "a", "b", offset=0)
+    c.state("MIRRORING", 1, 1, lag=0, time_ns=c.history.now + 1)
+    c.log("A", (0, "a"), (1, "b"))
+    c.log("B", (0, "a"))
+    return []
+
+
+@KEEPS.case
 def acknowledged_sends_stand_for_a_log_that_was_not_captured(c: Case) -> list[Found]:
     c.send("A", "a", "b", "c", "d", offset=0)
     c.log("B", (0, "a"), (2, "c"))
