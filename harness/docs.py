@@ -21,8 +21,7 @@ def pages() -> dict[str, str]:
     """File name in docs/ → its text."""
     made = {f"{what}.md": _page(what) for what in _TITLES}
     made["history-format.md"] = _history_format()
-    made["claims.md"] = _claims()
-    return made
+    return made | _claims()
 
 
 def write(folder: Path) -> list[Path]:
@@ -119,13 +118,14 @@ def _history_format() -> str:
     return document()
 
 
-def _claims() -> str:
+def _claims() -> dict[str, str]:
     """The scoreboard, from the results of runs on real clusters that are kept beside it."""
     from harness.claims import findings, load_claims, published
-    from harness.report.claims import markdown
+    from harness.report.claims import html, markdown
 
     stored = published((_FOLDER / "claims.json").read_text(encoding="utf-8"))
-    return markdown([(claim, findings(claim, stored)) for claim in load_claims()])
+    board = [(claim, findings(claim, stored)) for claim in load_claims()]
+    return {"claims.md": markdown(board), "claims.html": html(board)}
 
 
 _FOLDER = Path(__file__).resolve().parent.parent / "docs"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-PACE_S: Final = 0.02
+PACE_S: Final = 0.04
 SMALL_BYTES: Final = 64 * 1024
 _PARTITION_S: Final = 0.001
 
