@@ -226,6 +226,22 @@ def test_closed_gaps_renumber_what_follows() -> None:
 HASH = cluster_hash("some cluster")
 
 
+def test_a_high_watermark_beside_a_divergence_is_said_again() -> None:
+    """Followers truncate and take in nothing else of such an answer."""
+
+    async def body() -> None:
+        session = Session(1, 1)
+        cursor = session.place(KEY, partition(log_end=160))
+        cursor.move(160)
+        cursor.verdict = Diverging(2, 160)
+        assert content(cursor, 0).diverging == Diverging(2, 160)
+        assert cursor.ready
+        assert content(cursor, 0).high_watermark == 160
+        assert not cursor.ready
+
+    asyncio.run(body())
+
+
 @pytest.mark.parametrize(
     ("policy", "given_id", "expected"),
     [

@@ -243,10 +243,10 @@ def content(cursor: Cursor, most: int) -> Content:
     if isinstance(verdict, Refused):
         return Content(cursor.key, error=verdict.error)
     said = Content(cursor.key, high_watermark=partition.high_watermark or 0, log_start=partition.sent_log_start)
-    cursor.sent_high_watermark, cursor.sent_log_start = said.high_watermark, said.log_start
-    if isinstance(verdict, Diverging):
+    if isinstance(verdict, Diverging):  # the follower truncates, and takes in nothing else that is said
         said.diverging = verdict
         return said
+    cursor.sent_high_watermark, cursor.sent_log_start = said.high_watermark, said.log_start
     chunk = cursor.take(most)
     if chunk is not None:
         said.records = chunk.records

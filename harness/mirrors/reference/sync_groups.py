@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_LAST_SYNC_S: Final = 2.0
+_LAST_SYNC_S: Final = 10.0
 STOPPED_NOW: Final = frozenset({PartitionState.STOPPING})
 
 
