@@ -72,7 +72,7 @@ def test_a_second_topology_disturbs_nobody(
         node = other.launch(extra)
         assert node in other.nodes()
         assert node.state() is NodeState.RUNNING
-        assert "good morning" in node.logs()
+        wait_until(lambda: "good morning" in node.logs(), timeout_s=10, what="its first line")
         with pytest.raises(UsageError, match="mirror-1 exists already"):
             other.launch(extra)
         with pytest.raises(UsageError, match=rf"run {spec.run_id} is there already"):
