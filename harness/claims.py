@@ -225,8 +225,6 @@ def missing(claims: Iterable[Claim], stored: Sequence[StoredResult]) -> list[Tes
     for claim in claims:
         if claim.test is None:
             continue
-        for one in findings(claim, stored):
-            spec = claim.spec(one.design)
-            if one.outcome is Outcome.NOT_RUN and spec not in specs:
-                specs.append(spec)
+        lacking = [claim.spec(one.design) for one in findings(claim, stored) if one.outcome is Outcome.NOT_RUN]
+        specs += [spec for spec in lacking if spec not in specs]
     return specs

@@ -391,9 +391,8 @@ def test_followers_begin_anew_where_the_source_log_starts(pair: RunningTopology,
             await mirror.ask(S.MIRRORING)
             await mirror.until_at(300)
             assert mirror.led().log_start == 200
-            deadline = time.monotonic() + 10
-            while not all((logs := await replica_logs(b.bootstrap, topic)).values()):
-                assert time.monotonic() < deadline, logs  # followers hear of the high watermark with their next fetch
+            await _followers_have(pair, topic, 300)
+            logs = await replica_logs(b.bootstrap, topic)
             assert [next(headers(log[0])).base_offset for log in logs.values()] == [200, 200, 200]
             await mirror.stop_mirroring()
 
