@@ -26,7 +26,7 @@ from harness.history.runfile import RunMeta
 PARTITION = ("cluster", "topic", "partition")
 REPLICA = ("cluster", "topic", "partition", "broker")
 _LOGS = ("batches", "records", "log_ends")
-_OWN = "startswith(topic, '__')"
+_OWN = "coalesce(startswith(topic, '__'), false)"  # a row that does not name its topic is nobody's own
 
 
 class Tables:
