@@ -178,10 +178,8 @@ class Nemesis(Protocol):
         """Every cluster and role it can act on; empty when it cannot act on this shape at all. Pure."""
         ...
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
-        """Choose the parameters; pure. Everything random is settled here, so that a stored spec repeats it."""
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
+        """Choose the parameters, JSON values; pure. Everything random is settled here: a stored spec repeats it."""
         ...
 
     def available(self, topology: Topology) -> Availability:

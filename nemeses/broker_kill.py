@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import NodeState, Topology
 from harness.errors import FaultError
@@ -44,19 +45,9 @@ class BrokerKill:
         """Roles on every cluster."""
         return broker_targets(shape, self.roles)
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Partition and candidate."""
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster=target.cluster,
-            role=target.role,
-            params=broker_params(rng, shape),
-        )
+        return broker_params(rng, shape)
 
     def available(self, topology: Topology) -> Availability:
         """Everywhere."""

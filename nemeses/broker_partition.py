@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import Topology
 from harness.errors import FaultError, WaitTimeoutError
@@ -42,20 +43,9 @@ class BrokerPartition:
         """Roles on every cluster that replicates."""
         return tuple(t for t in broker_targets(shape, self.roles) if len(shape.brokers[t.cluster]) > 1)
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Partition, candidate and direction."""
-        params = {**broker_params(rng, shape), "direction": rng.choice(netcut.DIRECTIONS)}
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster=target.cluster,
-            role=target.role,
-            params=params,
-        )
+        return {**broker_params(rng, shape), "direction": rng.choice(netcut.DIRECTIONS)}
 
     def available(self, topology: Topology) -> Availability:
         """Everywhere."""

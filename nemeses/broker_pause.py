@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import Topology
 from harness.clusters.probe import answers
@@ -47,20 +48,9 @@ class BrokerPause:
         """Roles on every cluster."""
         return broker_targets(shape, self.roles)
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Partition, candidate and way of freezing."""
-        params = {**broker_params(rng, shape), "how": rng.choice(WAYS)}
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster=target.cluster,
-            role=target.role,
-            params=params,
-        )
+        return {**broker_params(rng, shape), "how": rng.choice(WAYS)}
 
     def available(self, topology: Topology) -> Availability:
         """Everywhere."""

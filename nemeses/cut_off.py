@@ -87,19 +87,9 @@ class SourceCutOff:
         reachable = shape.links is None or SOURCE in shape.links
         return (Target(SOURCE, self.roles[0]),) if SOURCE in shape.brokers and reachable else ()
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Nothing is left to choose; the draw keeps the schedule of a seed apart from that of another."""
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster="link",
-            role=target.role,
-            params={"link": target.cluster, "pick": rng.randrange(1_000_000)},
-        )
+        return {"link": target.cluster, "pick": rng.randrange(1_000_000)}
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
         """Join the link, and wait until requests pass where they passed before; what the source lost stays gone."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import Link, Topology
 from harness.errors import FaultError
@@ -47,26 +48,15 @@ class LinkDegrade:
         """Either link, whole or in part."""
         return link_targets(shape, self.roles)
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """How slow, how narrow, which brokers."""
-        params = {
+        return {
             **link_params(rng, shape, target),
             "mode": rng.choice(MODES),
             "latency_ms": rng.choice((100, 250, 500)),
             "jitter_ms": rng.choice((0, 50)),
             "rate_kb_s": rng.choice((2, 8, 32)),
         }
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster="link",
-            role=target.role,
-            params=params,
-        )
 
     def available(self, topology: Topology) -> Availability:
         """Where links pass through the proxy."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import Link, Topology
 from harness.errors import FaultError
@@ -50,22 +51,11 @@ class LinkPartition:
         """Either link, whole or in part."""
         return link_targets(shape, self.roles)
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Manner, direction (one way only for a black hole), brokers."""
         mode = rng.choice(MODES)
         direction = rng.choice(DIRECTIONS) if mode == "black_hole" else "both"
-        params = {**link_params(rng, shape, target), "mode": mode, "direction": direction}
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster="link",
-            role=target.role,
-            params=params,
-        )
+        return {**link_params(rng, shape, target), "mode": mode, "direction": direction}
 
     def available(self, topology: Topology) -> Availability:
         """Where links pass through the proxy."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import Node, NodeState, Topology
 from harness.errors import FaultError, MirrorError
@@ -44,19 +45,9 @@ class MirrorCrash:
         """Every process of the mirror that comes to the step first."""
         return (Target("mirror", "all"),) if shape.crash_points else ()
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Which step of which mirror."""
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster=target.cluster,
-            role=target.role,
-            params=dict(rng.choice(shape.crash_points)),
-        )
+        return dict(rng.choice(shape.crash_points))
 
     def available(self, topology: Topology) -> Availability:
         """Where the mirror has crash points."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import NodeState, Topology
 from harness.errors import FaultError
@@ -43,19 +44,9 @@ class MirrorKill:
         """One process or all."""
         return mirror_targets(shape, self.roles)
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Which process."""
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster="mirror",
-            role=target.role,
-            params=mirror_params(rng),
-        )
+        return mirror_params(rng)
 
     def available(self, topology: Topology) -> Availability:
         """Where the mirror has containers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import Topology
 from harness.errors import FaultError
@@ -42,19 +43,9 @@ class MirrorPause:
         """One process or all."""
         return mirror_targets(shape, self.roles)
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Which process, and how."""
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster="mirror",
-            role=target.role,
-            params={**mirror_params(rng), "how": rng.choice(WAYS)},
-        )
+        return {**mirror_params(rng), "how": rng.choice(WAYS)}
 
     def available(self, topology: Topology) -> Availability:
         """Where the mirror has containers."""

@@ -148,15 +148,17 @@ class _Drawing:
         return end
 
     def _draw(self, selection: Selection, target: Target, *, at_s: float, duration_s: float) -> FaultSpec:
-        spec = selection.nemesis.draw(
-            self._rng,
-            selection.narrowed(self._shape),
-            target,
+        nemesis = selection.nemesis
+        params = nemesis.draw(self._rng, selection.narrowed(self._shape), target)
+        return FaultSpec(
             fault_id=0,
+            nemesis=nemesis.name,
             at_s=round(at_s, 3),
             duration_s=round(duration_s, 3),
+            cluster="link" if nemesis.kind == "link" else target.cluster,
+            role=target.role,
+            params={**params, **self._fixed(selection)},
         )
-        return dataclasses.replace(spec, params={**spec.params, **self._fixed(selection)})
 
     @staticmethod
     def _fixed(selection: Selection) -> dict[str, str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from harness.clusters.base import Cluster, PartitionInfo, Topology
 from harness.errors import FaultError
@@ -62,20 +63,9 @@ class UncleanElection:
             if len(brokers) >= least and shape.replication >= 2 and shape.topics
         )
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Partition, and how many records the leader must have acknowledged alone."""
-        params = {**broker_params(rng, shape), "alone": rng.randint(5, 50)}
-        return FaultSpec(
-            fault_id=fault_id,
-            nemesis=self.name,
-            at_s=at_s,
-            duration_s=duration_s,
-            cluster=target.cluster,
-            role=target.role,
-            params=params,
-        )
+        return {**broker_params(rng, shape), "alone": rng.randint(5, 50)}
 
     def available(self, topology: Topology) -> Availability:
         """Everywhere."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from harness.wire.batches import build, joined, transaction_marker
 from nemeses import REGISTRY
 from nemeses.base import Shape, Target
 from nemeses.cut_off import gap_in
+from nemeses.schedule import draw
 
 pytestmark = pytest.mark.unit
 
@@ -29,8 +28,8 @@ def test_they_act_on_the_source_alone(name: str) -> None:
     nemesis = REGISTRY[name]
     assert list(nemesis.targets(shape(None))) == list(nemesis.targets(shape(("A",)))) == [Target("A", "all")]
     assert not nemesis.targets(shape(("B",)))
-    spec = nemesis.draw(Random(1), shape(None), Target("A", "all"), fault_id=4, at_s=3.0, duration_s=2.0)
-    assert (spec.nemesis, spec.cluster, spec.params["link"], spec.fault_id) == (name, "link", "A", 4)
+    drawn = draw([name], shape(None), seed=1, load_s=60)
+    assert {(s.nemesis, s.cluster, s.role, s.params["link"]) for s in drawn} == {(name, "link", "all", "A")}
 
 
 def test_a_whole_log_has_no_gap() -> None:

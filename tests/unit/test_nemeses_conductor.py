@@ -78,10 +78,8 @@ class Scripted:
     def targets(self, shape: Shape) -> Sequence[Target]:
         return (Target("A", "any"),)
 
-    def draw(
-        self, rng: Random, shape: Shape, target: Target, *, fault_id: int, at_s: float, duration_s: float
-    ) -> FaultSpec:
-        return spec(fault_id, at_s=at_s, duration_s=duration_s)
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
+        return {}
 
     def available(self, topology: object) -> Availability:
         return Availability(not self.why_not, self.why_not)
