@@ -182,26 +182,22 @@ class Answers:
         """ListOffsets: see offsets."""
         asked = request.decode()
         kinds = _kinds(LIST_OFFSETS, request.version)
-        refused: dict[tuple[str, int], ErrorCode] = {}
-        leds: dict[tuple[str, int], LedPartition] = {}
+        judged: dict[tuple[str, int], tuple[LedPartition | None, ErrorCode]] = {}
         wanted: dict[LedPartition, int] = {}
         for topic in asked.topics:
             for part in topic.partitions:
-                key = (str(topic.name), int(part.partition_index))
-                led = self._find(topic, key[1])
-                refused[key] = self._consumer_error(led, int(getattr(part, "current_leader_epoch", -1)))
-                if led is not None:
-                    leds[key] = led
-                    if refused[key] is ErrorCode.none:
-                        wanted[led] = int(part.timestamp)
+                led = self._find(topic, int(part.partition_index))
+                error = self._consumer_error(led, int(getattr(part, "current_leader_epoch", -1)))
+                judged[str(topic.name), int(part.partition_index)] = led, error
+                if led is not None and error is ErrorCode.none:
+                    wanted[led] = int(part.timestamp)
         found = await self._offsets.find(
             wanted, by_replica=int(asked.replica_id) >= 0, committed=int(getattr(asked, "isolation_level", 0)) == 1
         )
 
         def answer(name: str, part: Any) -> Any:
-            key = (name, int(part.partition_index))
-            led = leds.get(key)
-            one = Found(refused[key]) if led is None else found.get(led, Found(refused[key]))
+            led, error = judged[name, int(part.partition_index)]
+            one = Found(error) if led is None else found.get(led, Found(error))
             return _make(
                 kinds.ListOffsetsPartitionResponse,
                 partition_index=part.partition_index,
