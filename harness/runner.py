@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import start_topology
 from harness.errors import ShatterError, WaitTimeoutError
-from harness.evidence.looks import Sampler
+from harness.evidence.sampler import Sampler
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import Status

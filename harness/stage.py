@@ -11,7 +11,8 @@ from pathlib import Path
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.evidence.capture import capture
-from harness.evidence.looks import Sampler, look_all
+from harness.evidence.looks import look_all
+from harness.evidence.sampler import Sampler
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import CapabilityInfo, ClusterInfo

@@ -16,7 +16,8 @@ from confluent_kafka import Producer
 from harness.clusters.pair import RunningTopology
 from harness.errors import ClusterError
 from harness.evidence.capture import capture
-from harness.evidence.looks import FINAL_LOOK, LOAD_LOOK, Sampler, look_all, look_log_ends
+from harness.evidence.looks import FINAL_LOOK, LOAD_LOOK, look_all, look_log_ends
+from harness.evidence.sampler import Sampler
 from harness.history.recorder import RunRecorder
 from harness.wire.view import ClusterView
 

@@ -16,7 +16,8 @@ from harness.clusters.base import Cluster, Node, NodeState
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.errors import WaitTimeoutError
-from harness.evidence.looks import look_groups, look_mirror
+from harness.evidence.group_looks import look_groups
+from harness.evidence.looks import look_mirror
 from harness.history.recorder import RunRecorder
 from harness.mirrors.base import Mirror, PartitionState
 from harness.wait import wait_until
