@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,10 +18,12 @@ from kio.schema.api_versions.v3 import request as api_versions
 from kio.schema.index import api_key_map
 
 from harness.wire import frames
-from harness.wire.frames import API_VERSIONS, WireError
+from harness.wire.frames import API_VERSIONS, METADATA, WireError
 
 __all__ = ["Address", "Connection", "Pool", "WireError", "parse_addresses"]
 
+_CONTROLLER: Final = struct.Struct(">i")
+_REMEMBERED: Final = 8  # answers to different metadata requests
 _READ_LIMIT: Final = 4 * 1024 * 1024  # what asyncio buffers of a connection before it stops reading
 
 
@@ -46,6 +49,26 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class _Remembered:
+    """A decoded metadata answer, and its bytes but for the controller: brokers name another one of them each time."""
+
+    version: int
+    before: bytes
+    behind: bytes
+    decoded: Any
+
+    @classmethod
+    def of(cls, version: int, answer: bytes, decoded: Any) -> _Remembered:
+        cluster_id = str(decoded.cluster_id or "").encode()
+        at = answer.find(cluster_id) + len(cluster_id) if cluster_id else len(answer)
+        return cls(version, answer[:at], answer[at + _CONTROLLER.size :], decoded)
+
+    def fits(self, version: int, answer: bytes) -> bool:
+        at = len(self.before)
+        return version == self.version and answer[:at] == self.before and answer[at + _CONTROLLER.size :] == self.behind
+
+
 class Connection:
     """One connection, opened when it is first needed. One event loop."""
 
@@ -58,21 +81,30 @@ class Connection:
         self._opening = asyncio.Lock()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._receiver: asyncio.Task[None] | None = None
+        self._remembered: dict[bytes, _Remembered] = {}  # the last answers to metadata requests
         self._versions: dict[int, tuple[int, int]] | None = None
 
     async def call(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        """Send a request of kio.schema and return the decoded response.
+        """Send a request of kio.schema and return the decoded response; the same object for the same metadata again.
 
         Raises: WireError when the broker does not have this version, or no whole answer came in time.
         """
         key, version = int(request.__api_key__), int(request.__version__)
         body = frames.encode(request)
         payload, offset = await self.exchange(key, version, body, timeout_s=timeout_s)
+        remembered = self._remembered.get(body) if key == METADATA else None
+        if remembered is not None and remembered.fits(version, payload[offset:]):
+            return remembered.decoded
         try:
-            return frames.decode(frames.response_type(key, version), payload, offset)[0]
+            decoded = frames.decode(frames.response_type(key, version), payload, offset)[0]
         except Exception as error:  # kio raises many kinds for bytes that are not what they should be
             self._drop(WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}"))
             raise WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}") from error
+        if key == METADATA:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[body] = _Remembered.of(version, payload[offset:], decoded)
+        return decoded
 
     async def exchange(
         self, api_key: int, version: int, body: bytes, *, timeout_s: float | None = None

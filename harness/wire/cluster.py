@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -91,6 +91,7 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._clock = clock
+        self._answered: tuple[Any, Metadata] = (None, Metadata(cluster_id="", brokers={}, topics={}))
 
     # --- what the cluster says of itself -----------------------------------------------------------------------
 
@@ -107,8 +108,11 @@ class Cluster:
             topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
         )
         answer = await self.call_any(request)
+        if answer is self._answered[0]:  # the connection knows its last answer again
+            self._brokers = dict(self._answered[1].brokers)
+            return replace(self._answered[1], at=self._clock())
         self._brokers = {int(b.node_id): Address(str(b.host), int(b.port)) for b in answer.brokers}
-        return Metadata(
+        found = Metadata(
             cluster_id=str(answer.cluster_id or ""),
             brokers=dict(self._brokers),
             topics={
@@ -118,6 +122,9 @@ class Cluster:
             },
             at=self._clock(),
         )
+        if topics is None:
+            self._answered = (answer, found)
+        return found
 
     async def brokers(self) -> Mapping[int, Address]:
         """Broker id → address, asked when not known yet. Raises WireError."""

@@ -18,6 +18,7 @@ from kio.static.constants import EntityType
 from harness.errors import ShatterError
 
 MAX_FRAME: Final = 256 * 1024 * 1024  # a length beyond this is not Kafka speaking
+METADATA: Final = 3
 API_VERSIONS: Final = 18
 
 _LENGTH: Final = struct.Struct(">i")

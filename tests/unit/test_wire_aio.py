@@ -12,11 +12,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v7 import request as asks
 from kio.schema.list_offsets.v7 import response as answers
+from kio.schema.metadata.v12 import response as metadata_answers
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from harness.wire import frames
 from harness.wire.aio import Address, Connection, WireError, parse_addresses
+from harness.wire.cluster import Cluster
 from harness.wire.server import Request, WireServer
 
 LIST_OFFSETS = 2
@@ -68,6 +70,35 @@ def run(
 
 def offset(answer: Any) -> int:
     return int(answer.topics[0].partitions[0].offset)
+
+
+def test_the_same_metadata_again_is_the_same_object() -> None:
+    hosts = ["one", "one", "two", "one"]
+    controllers = [3, 1, 2, 1]  # any broker: it says nothing
+
+    async def metadata(_: Request) -> Any:
+        broker = metadata_answers.MetadataResponseBroker(
+            node_id=BrokerId(1), host=hosts.pop(0), port=i32(9092), rack=None
+        )
+        return metadata_answers.MetadataResponse(
+            throttle_time=ZERO, brokers=(broker,), cluster_id="c", controller_id=BrokerId(controllers.pop(0)), topics=()
+        )
+
+    async def main() -> None:
+        server = WireServer({frames.METADATA: ((12, 12), metadata)})
+        port = await server.listen("CLIENTS", "127.0.0.1", 0)
+        cluster = Cluster(f"127.0.0.1:{port}")
+        try:
+            looks = [await cluster.metadata() for _ in range(4)]
+        finally:
+            cluster.close()
+            await server.close()
+        assert [look.brokers[1].host for look in looks] == ["one", "one", "two", "one"]
+        assert [looks[0].topics is look.topics for look in looks] == [True, True, False, False]
+        assert sorted(look.at for look in looks) == [look.at for look in looks]
+        assert len({look.at for look in looks}) == 4
+
+    asyncio.run(main())
 
 
 def test_calls_are_pipelined_and_each_gets_its_own_answer() -> None:

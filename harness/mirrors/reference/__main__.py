@@ -10,6 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
+import uvloop
+
 from harness.errors import EXIT_USAGE, ShatterError
 from harness.mirrors.reference.process import MirrorProcess
 from harness.mirrors.reference.settings import read_settings
@@ -33,7 +35,7 @@ def main() -> int:
         sys.stderr.write("usage: python -m harness.mirrors.reference CONFIG.json\n")
         return EXIT_USAGE
     try:
-        asyncio.run(_run(Path(sys.argv[1])))
+        uvloop.run(_run(Path(sys.argv[1])))
     except ShatterError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -14,6 +14,7 @@ from kio.static.primitive import i8, i32, i64
 
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.isr import EpochSearch, wanted_isr
+from harness.mirrors.reference.pace import look_after
 from harness.mirrors.reference.partition import LedPartition
 from harness.mirrors.reference.periodic import keep
 from harness.wire.frames import WireError
@@ -35,7 +36,13 @@ class IsrKeeper:
 
     async def keep(self) -> None:
         """Until cancelled."""
-        await keep("in-sync sets", _EVERY_S, self._look)
+        await keep("in-sync sets", self._pause, self._look)
+
+    def _pause(self) -> float:
+        """Seconds until the next look: soon while a set changes or somebody waits for followers."""
+        hub = self._hub
+        changing = any(led.joining or led.cuts or len(led.isr) < len(led.replicas) for led in hub.partitions.values())
+        return _EVERY_S if changing else min(look_after(_EVERY_S, len(hub.partitions)), hub.settings.lag_s / 2)
 
     async def _look(self) -> None:
         self._touch()

@@ -18,6 +18,7 @@ from harness.mirrors.reference.design import Unclean
 from harness.mirrors.reference.epochs import EpochList
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.model import PartitionKey, PartitionRecord, rebased
+from harness.mirrors.reference.pace import look_after
 from harness.mirrors.reference.partition import Feed, LedPartition
 from harness.mirrors.reference.source import Mirrored, SourceLink
 from harness.mirrors.reference.stamping import Stamp
@@ -196,7 +197,7 @@ class Lifecycle:
                 _LOG.exception("life cycle")
             self.poked.clear()
             try:
-                async with asyncio.timeout(_TICK_S):
+                async with asyncio.timeout(look_after(_TICK_S, len(self._mirrored))):
                     await self.poked.wait()
             except TimeoutError:
                 continue

@@ -2,7 +2,7 @@
 
 What a trickle of records costs is mostly the number of requests that carry it, here and at the brokers on both sides.
 So whoever got little waits a moment for more, once for each hop: it adds up to some hundredths of a second of delay.
-What looking costs is the metadata of every partition: looks that nobody asks for are the rarer the more there are.
+Looking costs something for every partition: looks that nothing hastens are the rarer the more there are.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ def rest(size: int, passed_s: float) -> float:
 
 
 def look_after(least_s: float, partitions: int) -> float:
-    """Seconds between two looks at the metadata of so many partitions that nothing hastens."""
+    """Seconds between two looks at so many partitions that nothing hastens."""
     return least_s + partitions * _PARTITION_S

@@ -12,8 +12,8 @@ from harness.wire.frames import WireError
 _LOG = logging.getLogger(__name__)
 
 
-async def keep(what: str, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Do it, wait, do it again; until cancelled."""
+async def keep(what: str, every_s: float | Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
+    """Do it, wait, do it again; until cancelled. every_s: how long to wait, or what tells that each time."""
     while True:
         try:
             await work()
@@ -21,4 +21,4 @@ async def keep(what: str, every_s: float, work: Callable[[], Awaitable[None]]) -
             _LOG.info("%s: %s", what, error)
         except Exception:
             _LOG.exception("%s", what)
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(every_s() if callable(every_s) else every_s)

@@ -197,10 +197,11 @@ class MirrorProcess:
             source_cluster=link.cluster_id,
         )
 
-    async def discover(self, mirror: str) -> list[TopicMeta]:
-        """The source's topics that the mirror wants. Raises WireError."""
+    async def discover(self, mirror: str, *, newer_than_s: float = 0.0) -> list[TopicMeta]:
+        """The source's topics that the mirror wants, asked for now if what is known is older. Raises WireError."""
         config, link = self.mirrors[mirror], self.lifecycle.links[mirror]
-        await link.refresh()
+        if link.age_s >= newer_than_s:
+            await link.refresh()
         wanted, unwanted = re.compile(config.topics), re.compile(config.exclude_topics)
         return [
             topic

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kio.schema.errors import ErrorCode
 
 from harness.mirrors.reference.cursors import Cursor, Session
-from harness.mirrors.reference.pace import rest
+from harness.mirrors.reference.pace import look_after, rest
 from harness.mirrors.reference.partition import Feed
 from harness.mirrors.reference.source import SourceLink
 from harness.mirrors.reference.source_session import Asked, SourceKey, SourceSession
@@ -109,7 +109,8 @@ class Feeder:
         stirred, session.stirred = session.stirred, {}
         versions = {link: link.version for link in self._versions}
         first, self._first = self._first, self._hub.first()
-        if session.look_over or first is not self._first or now - self._all_at >= _ALL_S or versions != self._versions:
+        long_ago = now - self._all_at >= look_after(_ALL_S, len(session.cursors))
+        if session.look_over or first is not self._first or long_ago or versions != self._versions:
             session.look_over, self._all_at, self._versions, self._later = False, now, versions, []
             return [*session.cursors.values(), *(c for c in self._at if session.cursors.get(c.key) is not c)]
         due = [cursor for cursor in self._later if cursor.not_before <= now]

@@ -48,6 +48,8 @@ def leaving(
     """What this process has and another live one should have: process → partitions. Mirrored ones only."""
     found: dict[int, list[PartitionKey]] = {}
     alive = list(live)
+    if alive == [me]:
+        return found
     for key, record in records.items():
         if record.owner == me and record.state is PartitionState.MIRRORING:
             to = owner(key, alive)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable
@@ -102,6 +103,16 @@ class SourceLink:
             self.version += 1
         self._stale.set()
 
+    @property
+    def partitions(self) -> int:
+        """How many the source has, of all topics."""
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the source last told its topics; endless when it did not yet, or not the last time."""
+        return math.inf if self.refreshed_at is None or self.down else self._clock() - self.refreshed_at
+
     async def refresh(self) -> None:
         """Ask for all topics now. Raises WireError."""
         try:
@@ -126,8 +137,7 @@ class SourceLink:
                 _LOG.info("mirror %s: source metadata: %s", self.mirror, error)
             await asyncio.sleep(_LEAST_BETWEEN_S)
             try:
-                partitions = sum(len(topic.partitions) for topic in self.topics.values())
-                async with asyncio.timeout(look_after(_REFRESH_S, partitions)):
+                async with asyncio.timeout(look_after(_REFRESH_S, self.partitions)):
                     await self._stale.wait()
             except TimeoutError:
                 continue

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +30,7 @@ from harness.mirrors.reference.group_wire import (
 )
 from harness.mirrors.reference.guard import Guard
 from harness.mirrors.reference.model import MirrorConfig
+from harness.mirrors.reference.partition import LedPartition
 from harness.mirrors.reference.states import PartitionState
 from harness.mirrors.reference.topics import CARRIED
 from harness.wire.frames import WireError
@@ -182,10 +183,12 @@ class GroupSync:
                     await self.sync(self._process.mirrors[name], STOPPED_NOW)
 
     async def _sync(self, config: MirrorConfig, states: Collection[PartitionState]) -> None:
-        if not self._rooms(config.name, states):
+        if not any(True for _ in self._mirrored(config.name, states)):
             return
         source, destination = self._life.links[config.name].cluster, self._life.hub.destination
         wanted = wanted_groups(config, (await groups_of(source)).found.values())
+        if not wanted:
+            return
         committed = await offsets_of(source, wanted)
         there = await groups_of(destination)
         names = {group.name for group in wanted}
@@ -201,18 +204,21 @@ class GroupSync:
                 if ours:
                     await self._write(config.name, ours)
 
-    def _rooms(self, mirror: str, states: Collection[PartitionState]) -> dict[TopicPartition, Room]:
-        rooms = {}
+    def _mirrored(self, mirror: str, states: Collection[PartitionState]) -> Iterator[LedPartition]:
+        """Partitions of one mirror in these states whose high watermark this process knows."""
         for key, record in self._life.records.items():
-            found = self._life.mirrored(key)
-            if key.mirror != mirror or record.state not in states or found is None:
-                continue
-            led = found.led
-            if led.leading and led.high_watermark is not None:
-                rooms[key.topic, key.partition] = Room(
-                    log_start=led.sent_log_start, log_end=led.high_watermark, shift=led.shifts.destination
-                )
-        return rooms
+            if key.mirror == mirror and record.state in states:
+                found = self._life.mirrored(key)
+                if found is not None and found.led.leading and found.led.high_watermark is not None:
+                    yield found.led
+
+    def _rooms(self, mirror: str, states: Collection[PartitionState]) -> dict[TopicPartition, Room]:
+        return {
+            (led.topic, led.partition): Room(
+                log_start=led.sent_log_start, log_end=led.high_watermark or 0, shift=led.shifts.destination
+            )
+            for led in self._mirrored(mirror, states)
+        }
 
     async def _write(self, mirror: str, changes: list[GroupChange]) -> None:
         """One group's offsets."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from harness.mirrors.reference.audit import AuditLog, EventKind
 from harness.mirrors.reference.model import PartitionKey, PartitionRecord
+from harness.mirrors.reference.pace import look_after
 from harness.mirrors.reference.states import PartitionState
 from harness.wire.cluster import TopicMeta
 
@@ -74,6 +75,7 @@ class Discovery:
         self._process = process
         self._audit = audit
         self._missed: dict[str, frozenset[str]] = {}
+        self._seen: dict[str, float | None] = {}  # which look at the source was judged last
 
     async def look(self) -> None:
         """Once over all mirrors. Raises WireError or MirrorError."""
@@ -83,7 +85,11 @@ class Discovery:
     async def _look(self, mirror: str) -> None:
         life = self._process.lifecycle
         link = life.links[mirror]
-        wanted = {topic.name: topic for topic in await self._process.discover(mirror)}  # refreshes the link
+        every = look_after(self._process.settings.discovery_s, link.partitions)
+        wanted = {topic.name: topic for topic in await self._process.discover(mirror, newer_than_s=every)}
+        if self._seen.get(mirror) == link.refreshed_at:
+            return
+        self._seen[mirror] = link.refreshed_at
         own = [r for k, r in life.records.items() if k.mirror == mirror]
         found = topic_changes(own, link.topics, missed_before=self._missed.get(mirror, frozenset()))
         mirrored = {record.key.topic for record in own}
