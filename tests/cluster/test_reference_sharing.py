@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from harness.clusters.pair import RunningTopology
@@ -30,7 +31,8 @@ def test_a_process_that_joins_later_gets_its_share_under_load(
             everything = one.keys
             async with running(pair, broker_id=101) as two:
                 two.process.hub.expected_topics.add(topic)
-                for _ in range(80):  # writes go on while partitions change hands
+                deadline = time.monotonic() + 40
+                while time.monotonic() < deadline:  # writes go on while partitions change hands
                     for partition in range(PARTITIONS):
                         await asyncio.to_thread(produce, a.bootstrap, topic, [b"v"], partition=partition)
                     written += 1
