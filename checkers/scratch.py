@@ -1,8 +1,10 @@
-"""Intermediate results on disk: computed once, in columns, and forgotten by the plans that use them.
+"""Intermediate results: computed once, in columns, and forgotten by the plans that use them.
 
 A view that several checkers need is written as Parquet and read back. That bounds memory, whatever the size of the
 run, and keeps plans short: Spark analyses a plan anew at every step, so that views built on views on views would cost
-more than the data. A view without rows becomes an empty relation, of which the optimiser leaves nothing.
+more than the data. A view without rows becomes an empty relation, of which the optimiser leaves nothing. In a small
+run a view of a few rows never leaves memory: it becomes a relation that the plan holds, and whatever is made of it
+alone is computed while planning.
 """
 
 from __future__ import annotations
@@ -11,10 +13,14 @@ import itertools
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+
+_HELD_ROWS = 2_000
+"""Up to so many rows a view of a small run is held in memory."""
 
 
 def empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
@@ -29,11 +35,15 @@ def row_count(folder: Path) -> int:
 
 
 class Scratch:
-    """A folder of kept frames. On a cluster it must lie on a path that all workers share, as the run's does."""
+    """A folder of kept frames. On a cluster it must lie on a path that all workers share, as the run's does.
 
-    def __init__(self, folder: Path, spark: SparkSession) -> None:
+    small: whether the run is so small that all that is made of it may pass through this process.
+    """
+
+    def __init__(self, folder: Path, spark: SparkSession, *, small: bool = False) -> None:
         self.folder = folder
         self._spark = spark
+        self._small = small
         self._empty: list[DataFrame] = []
         self._numbers = itertools.count(1)
 
@@ -45,12 +55,25 @@ class Scratch:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame now; what is returned reads the result."""
-        folder = self.store(frame)
         schema = frame.schema
-        if row_count(folder) == 0:
+        if self._small:
+            table = frame.toArrow()
+            if 0 < table.num_rows <= _HELD_ROWS:
+                return self._spark.createDataFrame(table, schema)
+            rows, folder = table.num_rows, self._write(table) if table.num_rows else self.folder
+        else:
+            folder = self.store(frame)
+            rows = row_count(folder)
+        if rows == 0:
             self._empty.append(empty_frame(self._spark, schema))
             return self._empty[-1]
         return self._spark.read.schema(schema).parquet(str(folder))
+
+    def _write(self, table: pa.Table) -> Path:
+        folder = self.folder / f"{next(self._numbers):03d}"
+        folder.mkdir(parents=True)
+        pq.write_table(table, folder / "part-000000.parquet")
+        return folder
 
     def is_empty(self, frame: DataFrame) -> bool:
         """Whether it is a kept frame (itself, not one made of it) without rows."""

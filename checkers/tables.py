@@ -38,7 +38,8 @@ class Tables:
         self.contract = contract
         self.spark: SparkSession = stored.spark
         self.meta: RunMeta = stored.meta
-        self._scratch = Scratch(stored.path / "results" / f"scratch-{uuid.uuid4().hex[:8]}", stored.spark)
+        folder = stored.path / "results" / f"scratch-{uuid.uuid4().hex[:8]}"
+        self._scratch = Scratch(folder, stored.spark, small=stored.rows <= SMALL_ROWS)
 
     @classmethod
     def open(cls, path: Path, spark: SparkSession, *, contract: str | None = None) -> Tables:
