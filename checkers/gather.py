@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -26,6 +27,10 @@ from checkers.tables import Tables
 from harness.errors import StorageError
 
 FOLDER = "anomalies"
+_FAILURES = (
+    *(PySparkException, Py4JError, pa.ArrowException, MemoryError),
+    *(ValueError, KeyError, TypeError, AttributeError),
+)
 NOTHING = "there is nothing of this sort in the run"
 
 
@@ -67,7 +72,8 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
             fresh.rmdir()
     except OSError as error:
         raise StorageError(
-            f"{folder} cannot be written: {error.strerror or error}; free space there, or copy the run elsewhere"
+            f"{error.filename or folder} cannot be written: {error.strerror or error}; free space there, or copy the "
+            "run elsewhere"
         ) from error
     if not folder.exists():
         return Gathered(anomalies=None, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
@@ -93,7 +99,7 @@ def _answer(checker: Checker, tables: Tables, fresh: Path) -> tuple[str | None, 
     try:
         if not _run(checker, tables, fresh):
             why = NOTHING
-    except (PySparkException, Py4JError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _FAILURES as error:
         lines = str(error).strip().splitlines()
         why = f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"
     return why, round(time.monotonic() - began, 2)

@@ -3,8 +3,8 @@
 A view that several checkers need is written as Parquet and read back. That bounds memory, whatever the size of the
 run, and keeps plans short: Spark analyses a plan anew at every step, so that views built on views on views would cost
 more than the data. A view without rows becomes an empty relation, of which the optimiser leaves nothing. In a small
-run a view of a few rows never leaves memory: it becomes a relation that the plan holds, and whatever is made of it
-alone is computed while planning.
+run a small view never leaves memory: it becomes a relation that the plan holds, and whatever is made of it alone is
+computed while planning.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-_HELD_ROWS = 2_000
-"""Up to so many rows a view of a small run is held in memory."""
+_HELD_BYTES = 512 * 1024
+"""Up to this size a view of a small run is held in memory."""
 
 
 def empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
@@ -35,7 +35,7 @@ def row_count(folder: Path) -> int:
 
 
 class Scratch:
-    """A folder of kept frames. On a cluster it must lie on a path that all workers share, as the run's does.
+    """Kept frames, in a folder where they are not small. On a cluster all workers must share it, as the run's.
 
     small: whether the run is so small that all that is made of it may pass through this process.
     """
@@ -56,18 +56,22 @@ class Scratch:
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame now; what is returned reads the result."""
         schema = frame.schema
-        if self._small:
-            table = frame.toArrow()
-            if 0 < table.num_rows <= _HELD_ROWS:
-                return self._spark.createDataFrame(table, schema)
-            rows, folder = table.num_rows, self._write(table) if table.num_rows else self.folder
-        else:
+        if not self._small:
             folder = self.store(frame)
-            rows = row_count(folder)
-        if rows == 0:
-            self._empty.append(empty_frame(self._spark, schema))
-            return self._empty[-1]
+            return self._read(folder, schema) if row_count(folder) else self._nothing(schema)
+        table = frame.toArrow()
+        if not table.num_rows:
+            return self._nothing(schema)
+        if table.nbytes <= _HELD_BYTES:
+            return self._spark.createDataFrame(table, schema)
+        return self._read(self._write(table), schema)
+
+    def _read(self, folder: Path, schema: T.StructType) -> DataFrame:
         return self._spark.read.schema(schema).parquet(str(folder))
+
+    def _nothing(self, schema: T.StructType) -> DataFrame:
+        self._empty.append(empty_frame(self._spark, schema))
+        return self._empty[-1]
 
     def _write(self, table: pa.Table) -> Path:
         folder = self.folder / f"{next(self._numbers):03d}"

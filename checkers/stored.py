@@ -36,11 +36,13 @@ def spark_schema(table: str) -> T.StructType:
 
 @dataclass(frozen=True)
 class Stored:
-    """A run folder opened for checking. `spark`: a session whose settings fit the run's size. `rows`: of all tables."""
+    """A run folder opened for checking. `spark`: a session whose settings fit the run's size. `rows`, `size` (bytes of
+    the files): of all tables."""
 
     run: StoredRun
     spark: SparkSession
     rows: int
+    size: int
 
     @property
     def path(self) -> Path:
@@ -75,4 +77,5 @@ def open_stored(path: Path, spark: SparkSession) -> Stored:
     """Open a run folder; torn files are left out and named in `run.problems`. Raises HistoryError: it is not a run."""
     run = open_run(path, leave_out_torn=True)
     rows = sum(run.rows(table) for table in run.files)
-    return Stored(run=run, spark=tuned(spark, rows=rows), rows=rows)
+    size = sum(file.stat().st_size for files in run.files.values() for file in files)
+    return Stored(run=run, spark=tuned(spark, rows=rows), rows=rows, size=size)

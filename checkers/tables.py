@@ -25,6 +25,7 @@ from harness.history.runfile import RunMeta
 
 PARTITION = ("cluster", "topic", "partition")
 REPLICA = ("cluster", "topic", "partition", "broker")
+_SMALL_BYTES = 64 * 1024 * 1024
 _LOGS = ("batches", "records", "log_ends")
 _OWN = "coalesce(startswith(topic, '__'), false)"  # a row that does not name its topic is nobody's own
 
@@ -39,7 +40,7 @@ class Tables:
         self.spark: SparkSession = stored.spark
         self.meta: RunMeta = stored.meta
         folder = stored.path / "results" / f"scratch-{uuid.uuid4().hex[:8]}"
-        self._scratch = Scratch(folder, stored.spark, small=stored.rows <= SMALL_ROWS)
+        self._scratch = Scratch(folder, stored.spark, small=not self.large and stored.size <= _SMALL_BYTES)
 
     @classmethod
     def open(cls, path: Path, spark: SparkSession, *, contract: str | None = None) -> Tables:

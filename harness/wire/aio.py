@@ -58,12 +58,6 @@ class _Remembered:
     behind: bytes
     decoded: Any
 
-    @classmethod
-    def of(cls, version: int, answer: bytes, decoded: Any) -> _Remembered:
-        cluster_id = str(decoded.cluster_id or "").encode()
-        at = answer.find(cluster_id) + len(cluster_id) if cluster_id else len(answer)
-        return cls(version, answer[:at], answer[at + _CONTROLLER.size :], decoded)
-
     def fits(self, version: int, answer: bytes) -> bool:
         at = len(self.before)
         return version == self.version and answer[:at] == self.before and answer[at + _CONTROLLER.size :] == self.behind
@@ -85,7 +79,9 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] | None = None
 
     async def call(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        """Send a request of kio.schema and return the decoded response; the same object for the same metadata again.
+        """Send a request of kio.schema and return the decoded response.
+
+        Metadata that differs from the last answer in its controller alone is that answer's object again.
 
         Raises: WireError when the broker does not have this version, or no whole answer came in time.
         """
@@ -101,10 +97,20 @@ class Connection:
             self._drop(WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}"))
             raise WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}") from error
         if key == METADATA:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            self._remembered[body] = _Remembered.of(version, payload[offset:], decoded)
+            self._remember(body, version, payload[offset:], decoded)
         return decoded
+
+    def _remember(self, body: bytes, version: int, answer: bytes, decoded: Any) -> None:
+        """Keep an answer, if its cluster id with the controller behind it stands there once."""
+        cluster_id = str(getattr(decoded, "cluster_id", None) or "").encode()
+        both = cluster_id + _CONTROLLER.pack(int(decoded.controller_id)) if cluster_id else b""
+        if not both or answer.count(both) != 1:
+            self._remembered.pop(body, None)
+            return
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        at = answer.index(both) + len(cluster_id)
+        self._remembered[body] = _Remembered(version, answer[:at], answer[at + _CONTROLLER.size :], decoded)
 
     async def exchange(
         self, api_key: int, version: int, body: bytes, *, timeout_s: float | None = None

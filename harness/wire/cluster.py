@@ -91,7 +91,7 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._clock = clock
-        self._answered: tuple[Any, Metadata] = (None, Metadata(cluster_id="", brokers={}, topics={}))
+        self._all_topics: tuple[Any, Metadata] = (None, Metadata(cluster_id="", brokers={}, topics={}))
 
     # --- what the cluster says of itself -----------------------------------------------------------------------
 
@@ -108,9 +108,9 @@ class Cluster:
             topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
         )
         answer = await self.call_any(request)
-        if answer is self._answered[0]:  # the connection knows its last answer again
-            self._brokers = dict(self._answered[1].brokers)
-            return replace(self._answered[1], at=self._clock())
+        if answer is self._all_topics[0]:  # nothing is new: the connection gives its last answer again
+            self._brokers = dict(self._all_topics[1].brokers)
+            return replace(self._all_topics[1], at=self._clock())
         self._brokers = {int(b.node_id): Address(str(b.host), int(b.port)) for b in answer.brokers}
         found = Metadata(
             cluster_id=str(answer.cluster_id or ""),
@@ -123,7 +123,7 @@ class Cluster:
             at=self._clock(),
         )
         if topics is None:
-            self._answered = (answer, found)
+            self._all_topics = (answer, found)
         return found
 
     async def brokers(self) -> Mapping[int, Address]:

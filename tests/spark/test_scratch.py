@@ -17,7 +17,7 @@ def frame(spark: SparkSession, rows: int) -> DataFrame:
 
 
 @pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("rows", [1, 5_000])
+@pytest.mark.parametrize("rows", [1, 50_000])
 def test_what_is_kept_is_what_was_computed(spark: SparkSession, tmp_path: Path, rows: int, small: bool) -> None:
     scratch = Scratch(tmp_path / "scratch", spark, small=small)
     whole = frame(spark, rows)

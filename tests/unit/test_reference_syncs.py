@@ -23,7 +23,7 @@ from harness.mirrors.reference.states import PartitionState as S
 from harness.mirrors.reference.sync_acls import AclChanges, acl_changes, any_carried
 from harness.mirrors.reference.sync_configs import config_changes, synced_topics
 from harness.mirrors.reference.sync_groups import GroupChange, Room, clamped, group_changes, is_due, wanted_groups
-from harness.mirrors.reference.topics import topic_changes
+from harness.mirrors.reference.topics import missed_since, topic_changes
 from harness.wire.acls import Binding
 from harness.wire.cluster import PartitionMeta, TopicMeta
 
@@ -286,6 +286,13 @@ def test_a_topic_is_gone_only_at_the_second_look() -> None:
     assert not topic_changes([record()], {}, missed_before=()).failed
     found = topic_changes([record()], {}, missed_before={"t"})
     assert found.failed == {PartitionKey("AB", "t", 0): "topic t is not on the source any more"}
+
+
+def test_a_topic_that_comes_back_is_missed_anew() -> None:
+    first = missed_since({}, {"t", "u"}, now=1.0)
+    assert first == {"t": 1.0, "u": 1.0}
+    assert missed_since(first, {"t"}, now=1.1) == {"t": 1.0}
+    assert missed_since(missed_since(first, {"t"}, now=1.1), {"t", "u"}, now=3.0) == {"t": 1.0, "u": 3.0}
 
 
 @pytest.mark.parametrize("state", [S.STOPPING, S.STOPPED, S.FAILED])

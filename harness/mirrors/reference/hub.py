@@ -60,6 +60,8 @@ class Hub:
         self.isolation = _ISOLATION[self.design.fetch_limit]
         self.look_now = asyncio.Event()  # the destination's metadata is to be asked at once
         self.look: Callable[[], Awaitable[object]] = _nothing
+        self.poke: Callable[[], None] = lambda: None  # the life cycle may have something to do
+        self.level_now = asyncio.Event()  # somebody waits until followers are level: look at them soon
         self.counters = Counters()
         self.save_source_epochs: SaveEpochs | None = None
         self.out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None
@@ -120,6 +122,7 @@ class Hub:
             elif cursor.offset < led.log_start:
                 cursor.verdict = Refused(ErrorCode.offset_out_of_range)
             cursor.session.mark(cursor)
+        self.level_now.set()
 
     def wake(self) -> None:
         """Followers may be supplied again, or with something else."""
@@ -222,5 +225,6 @@ class Hub:
             finally:
                 mirrored.trouble = None
                 self.wake()
+                self.poke()
 
         mirrored.trouble = asyncio.create_task(looking())

@@ -36,13 +36,13 @@ class IsrKeeper:
 
     async def keep(self) -> None:
         """Until cancelled."""
-        await keep("in-sync sets", self._pause, self._look)
+        await keep("in-sync sets", self._pause, self._look, hurry=self._hub.level_now)
 
     def _pause(self) -> float:
         """Seconds until the next look: soon while a set changes or somebody waits for followers."""
         hub = self._hub
-        changing = any(led.joining or led.cuts or len(led.isr) < len(led.replicas) for led in hub.partitions.values())
-        return _EVERY_S if changing else min(look_after(_EVERY_S, len(hub.partitions)), hub.settings.lag_s / 2)
+        waiting = any(led.leading and (led.joining or led.cuts) for led in hub.partitions.values())
+        return _EVERY_S if waiting else min(look_after(_EVERY_S, len(hub.partitions)), hub.settings.lag_s / 4)
 
     async def _look(self) -> None:
         self._touch()

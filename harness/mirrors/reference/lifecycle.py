@@ -29,7 +29,7 @@ from harness.wire.frames import WireError
 
 _LOG = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.2
+_TICK_S: Final = 0.2  # at least, while nobody pokes
 _BACK_OFF_S: Final = 1.0
 
 S = PartitionState
@@ -260,3 +260,4 @@ class Lifecycle:
 
     def _retry_later(self, keys: Iterable[PartitionKey]) -> None:
         self._not_before.update(dict.fromkeys(keys, self.hub.clock() + _BACK_OFF_S))
+        asyncio.get_running_loop().call_later(_BACK_OFF_S, self.poked.set)

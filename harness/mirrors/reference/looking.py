@@ -89,6 +89,7 @@ class Looking:
                 _LOG.info("%s-%d: led by %s now", led.topic, led.partition, None if part is None else part.leader)
                 led.stand_down(-1 if part is None else part.leader_epoch)
                 self._hub.stir(led)
+                self._hub.poke()
             if part is not None:
                 led.isr, led.replicas = frozenset(part.isr), part.replicas
             return

@@ -70,6 +70,7 @@ class MirrorProcess:
         self._tasks: list[asyncio.Task[Any]] = []
         self._refreshers: dict[str, asyncio.Task[Any]] = {}
         self.hub.save_source_epochs = self.lifecycle.save_source_epochs
+        self.hub.poke = self.lifecycle.poked.set
         self.hub.out_of_range = self.troubles.out_of_range
         self.hub.diverged = self.troubles.diverged
         self.hub.epoch_due = DUE[self.hub.design.epoch_bump]
@@ -197,10 +198,10 @@ class MirrorProcess:
             source_cluster=link.cluster_id,
         )
 
-    async def discover(self, mirror: str, *, newer_than_s: float = 0.0) -> list[TopicMeta]:
-        """The source's topics that the mirror wants, asked for now if what is known is older. Raises WireError."""
+    async def discover(self, mirror: str, *, at_most_age_s: float = 0.0) -> list[TopicMeta]:
+        """The source's topics that the mirror wants; asked for now if what is known is older. Raises WireError."""
         config, link = self.mirrors[mirror], self.lifecycle.links[mirror]
-        if link.age_s >= newer_than_s:
+        if link.age_s >= at_most_age_s:
             await link.refresh()
         wanted, unwanted = re.compile(config.topics), re.compile(config.exclude_topics)
         return [

@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 _POLL_S: Final = 0.5
 _GRACE_S: Final = 4.0  # beyond the poll's own wait, before the connection counts as dead
 _IDLE_S: Final = 0.1  # between looks for something to ask while nothing wakes the feeder
-_ALL_S: Final = 1.0  # between looks at every cursor
+_ALL_S: Final = 1.0  # at least, between looks at every cursor
 _RETRY_S: Final = 0.2
 _STALE: Final = frozenset(
     {

@@ -183,7 +183,7 @@ class GroupSync:
                     await self.sync(self._process.mirrors[name], STOPPED_NOW)
 
     async def _sync(self, config: MirrorConfig, states: Collection[PartitionState]) -> None:
-        if not any(True for _ in self._mirrored(config.name, states)):
+        if not any(True for _ in self._led(config.name, states)):
             return
         source, destination = self._life.links[config.name].cluster, self._life.hub.destination
         wanted = wanted_groups(config, (await groups_of(source)).found.values())
@@ -204,7 +204,7 @@ class GroupSync:
                 if ours:
                     await self._write(config.name, ours)
 
-    def _mirrored(self, mirror: str, states: Collection[PartitionState]) -> Iterator[LedPartition]:
+    def _led(self, mirror: str, states: Collection[PartitionState]) -> Iterator[LedPartition]:
         """Partitions of one mirror in these states whose high watermark this process knows."""
         for key, record in self._life.records.items():
             if key.mirror == mirror and record.state in states:
@@ -217,7 +217,7 @@ class GroupSync:
             (led.topic, led.partition): Room(
                 log_start=led.sent_log_start, log_end=led.high_watermark or 0, shift=led.shifts.destination
             )
-            for led in self._mirrored(mirror, states)
+            for led in self._led(mirror, states)
         }
 
     async def _write(self, mirror: str, changes: list[GroupChange]) -> None:

@@ -40,7 +40,7 @@ def topic_changes(
 ) -> TopicChanges:
     """Records of one mirror against all topics of its source.
 
-    missed_before: topics that were not on the source the last time either. One look without a topic proves nothing:
+    missed_before: topics that were not on the source some time ago either. One look without a topic proves nothing:
     a broker that has just started may not know it yet.
     """
     carried = [record for record in records if record.state in CARRIED]
@@ -63,6 +63,11 @@ def topic_changes(
     return TopicChanges(grown=tuple(sorted(grown)), failed=failed)
 
 
+def missed_since(before: Mapping[str, float], missing: Iterable[str], *, now: float) -> dict[str, float]:
+    """Topics that are missing, with the time of the first of the looks that all missed them."""
+    return {topic: before.get(topic, now) for topic in missing}
+
+
 def _other(now: uuid.UUID, before: uuid.UUID) -> bool:
     unknown = uuid.UUID(int=0)
     return now != before and unknown not in (now, before)
@@ -74,8 +79,8 @@ class Discovery:
     def __init__(self, process: MirrorProcess, audit: AuditLog) -> None:
         self._process = process
         self._audit = audit
-        self._missed: dict[str, frozenset[str]] = {}
-        self._seen: dict[str, float | None] = {}  # which look at the source was judged last
+        self._missed: dict[str, dict[str, float]] = {}  # mirror → topics that were gone at every look since a time
+        self._judged_at: dict[str, float] = {}  # the source's answer that was judged last
 
     async def look(self) -> None:
         """Once over all mirrors. Raises WireError or MirrorError."""
@@ -85,15 +90,19 @@ class Discovery:
     async def _look(self, mirror: str) -> None:
         life = self._process.lifecycle
         link = life.links[mirror]
-        every = look_after(self._process.settings.discovery_s, link.partitions)
-        wanted = {topic.name: topic for topic in await self._process.discover(mirror, newer_than_s=every)}
-        if self._seen.get(mirror) == link.refreshed_at:
+        every = self._process.settings.discovery_s
+        oldest = look_after(every, link.partitions)
+        wanted = {topic.name: topic for topic in await self._process.discover(mirror, at_most_age_s=oldest)}
+        told_at = link.refreshed_at or 0.0
+        if self._judged_at.get(mirror) == told_at:
             return
-        self._seen[mirror] = link.refreshed_at
+        self._judged_at[mirror] = told_at
         own = [r for k, r in life.records.items() if k.mirror == mirror]
-        found = topic_changes(own, link.topics, missed_before=self._missed.get(mirror, frozenset()))
         mirrored = {record.key.topic for record in own}
-        self._missed[mirror] = frozenset(mirrored - link.topics.keys())
+        missed = missed_since(self._missed.get(mirror, {}), mirrored - link.topics.keys(), now=told_at)
+        self._missed[mirror] = missed
+        before = {topic for topic, since in missed.items() if told_at - since >= every}
+        found = topic_changes(own, link.topics, missed_before=before)
         for key, why in found.failed.items():
             await self._fail(key, why)
         new = wanted.keys() - mirrored if self._process.mirrors[mirror].all_topics else set()
