@@ -6,9 +6,11 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,7 +114,7 @@ def spark_session(
     for key, value in options.items():
         builder = builder.config(key, value)
     try:
-        with _quiet_launch():
+        with _quiet_launch(), _own_interrupts():
             return builder.getOrCreate()
     except Exception as error:
         reason = str(error).strip().splitlines()
@@ -120,6 +122,17 @@ def spark_session(
             f"Spark did not start on master {master}: {reason[0] if reason else type(error).__name__}; check --master"
             " and JAVA_HOME"
         ) from error
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Leave SIGINT to whoever handled it: PySpark takes it over, and a campaign would not hear that it is to end."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
