@@ -49,7 +49,7 @@ class Scratch:
 
     def store(self, frame: DataFrame) -> Path:
         """Compute the frame now; gives the folder of Parquet files that holds it."""
-        folder = self.folder / f"{next(self._numbers):03d}"
+        folder = self._next()
         frame.write.parquet(str(folder))
         return folder
 
@@ -66,6 +66,9 @@ class Scratch:
             return self._spark.createDataFrame(table, schema)
         return self._read(self._write(table), schema)
 
+    def _next(self) -> Path:
+        return self.folder / f"{next(self._numbers):03d}"
+
     def _read(self, folder: Path, schema: T.StructType) -> DataFrame:
         return self._spark.read.schema(schema).parquet(str(folder))
 
@@ -74,7 +77,7 @@ class Scratch:
         return self._empty[-1]
 
     def _write(self, table: pa.Table) -> Path:
-        folder = self.folder / f"{next(self._numbers):03d}"
+        folder = self._next()
         folder.mkdir(parents=True)
         pq.write_table(table, folder / "part-000000.parquet")
         return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,6 @@ from checkers.scratch import Scratch
 def frame(spark: SparkSession, rows: int) -> DataFrame:
     text = F.when(F.col("id") % 3 != 0, F.concat(F.lit("v"), "id"))  # null in every third row
     return spark.range(rows).select("id", text.alias("value"), F.array("id", F.col("id") * 2).alias("pair"))
-
-
-def test_a_session_leaves_ctrl_c_to_who_handled_it(spark: SparkSession) -> None:
-    assert spark.sparkContext is not None
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("small", [True, False])
