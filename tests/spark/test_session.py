@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-import signal
+import subprocess
+import sys
 
-from pyspark.sql import SparkSession
+import pytest
+
+_PROGRAM = """
+import os, signal, sys
+from checkers.session import spark_session
+
+heard = []
+signal.signal(signal.SIGINT, {handler})
+session = spark_session(master="local[1]", memory="512m")
+assert session.range(3).count() == 3
+os.kill(os.getpid(), signal.SIGINT)
+assert session.range(4).count() == 4, "the session does not live on"
+session.stop()
+print("heard", len(heard))
+"""
 
 
-def test_ctrl_c_stays_with_who_handled_it(spark: SparkSession) -> None:
-    assert spark.sparkContext is not None
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+@pytest.mark.parametrize(
+    ("handler", "heard"), [("lambda *_: heard.append(1)", 1), ("signal.SIG_IGN", 0)], ids=["handled", "ignored"]
+)
+def test_ctrl_c_stays_with_who_handled_it(handler: str, heard: int) -> None:
+    # A process of its own: what handles SIGINT here depends on how pytest was started (a shell's background job
+    # ignores it), and sending it would end the other tests.
+    program = [sys.executable, "-c", _PROGRAM.format(handler=handler)]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert (run.returncode, run.stdout) == (0, f"heard {heard}\n"), run.stderr
