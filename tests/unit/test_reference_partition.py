@@ -8,8 +8,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from harness.mirrors.reference.epochs import EpochList, OffsetShifts
-from harness.mirrors.reference.isr import EpochSearch, wanted_isr
-from harness.mirrors.reference.partition import Diverging, LedPartition, Refused, Tail
+from harness.mirrors.reference.isr import EpochSearch, differs, wanted_isr
+from harness.mirrors.reference.partition import ALONE_S, Diverging, LedPartition, Refused, Tail
 
 ME = 100
 LAG_S = 4.0
@@ -230,3 +230,69 @@ def test_offset_shifts_go_both_ways() -> None:
     assert [shifts.destination(o) for o in (9, 15, 17)] == [9, 10, 12]
     shifts.truncate(10)
     assert shifts.entries == ()
+
+
+def test_own_batches_are_for_followers_that_have_come_to_them() -> None:
+    p = led(log_end=10)
+    p.append_tail([Tail(10, 11, b"a")])
+    assert (p.tail_from(9), p.tail_from(10)) == (b"", b"a")  # from 9 on, record 9 would be missing
+
+
+def test_a_follower_that_is_to_truncate_does_not_join_before_it_has() -> None:
+    p = led(log_end=10, epochs=EpochList([(1, 0)]), epoch=3)
+    p.set_isr((ME, 1))
+    fetch(p, 1, 10, last=1)
+    assert fetch(p, 2, 15, last=1) == Diverging(1, 10)
+    assert wanted_isr(p, now=1.1, lag_s=LAG_S) == {ME, 1}
+    assert fetch(p, 2, 10, last=1, now=1.2) is None
+    assert wanted_isr(p, now=1.3, lag_s=LAG_S) == {ME, 1, 2}
+
+
+def test_a_set_that_was_asked_for_in_vain_is_asked_about_until_it_is_known() -> None:
+    p = led(log_end=10)
+    p.set_isr((ME, 1, 3))
+    for follower in (1, 2, 3):
+        fetch(p, follower, 10)
+    p.joining = frozenset({2})  # no answer came
+    assert differs(p, frozenset({ME, 1, 2, 3}))
+    p.given(20)
+    for now in range(2, 12):  # 2 is dead
+        fetch(p, 1, 20, now=now)
+        fetch(p, 3, 20, now=now)
+    assert (wanted_isr(p, now=11, lag_s=LAG_S), p.high_watermark) == ({ME, 1, 3}, 10)
+    assert differs(p, frozenset({ME, 1, 3}))  # the same set as before: but who knows whether the controller has it
+    p.joining = frozenset()
+    assert not differs(p, frozenset({ME, 1, 3}))
+
+
+class TestNobodyElseIsInSync:
+    """All real replicas failed, one after the other, and the process was started anew: it knows nothing of the log."""
+
+    @staticmethod
+    def alone() -> LedPartition:
+        made = LedPartition(me=ME, topic="t", partition=0, topic_id=uuid.UUID(int=1))
+        made.lead(epoch=7, isr=(ME,), replicas=(ME, 1, 2), now=0.0)
+        return made
+
+    def test_the_longest_replica_is_the_log(self) -> None:
+        p = self.alone()
+        assert fetch(p, 1, 8, last=5) == Refused(ErrorCode.not_leader_or_follower)
+        assert p.high_watermark is None
+        assert fetch(p, 2, 10, last=5) is None
+        assert (p.high_watermark, p.log_end, p.epochs.entries) == (10, 10, ((7, 10),))
+        assert wanted_isr(p, now=1.1, lag_s=LAG_S) == {ME, 2}
+
+    def test_a_replica_that_stays_away_is_not_waited_for_without_end(self) -> None:
+        p = self.alone()
+        for now in (1.0, ALONE_S - 1):
+            fetch(p, 1, 8, last=5, now=now)
+        assert p.high_watermark is None
+        fetch(p, 1, 8, last=5, now=ALONE_S)
+        assert p.high_watermark == 8
+
+
+def test_an_epoch_is_fresh_until_records_are_given_in_it() -> None:
+    p = led(log_end=10, epochs=EpochList([(1, 0)]), epoch=3)
+    assert p.epoch_is_fresh
+    p.given(11)
+    assert not p.epoch_is_fresh

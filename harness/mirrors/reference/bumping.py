@@ -67,14 +67,16 @@ class Bumping:
             await self.once([led])
         raise TimeoutError(f"{led.topic}-{led.partition}: the leader epoch stays below {epoch}")
 
-    async def begin_epoch(self, led: LedPartition) -> None:
-        """A higher leader epoch, whatever it is. Raises WireError or TimeoutError when there is none."""
-        before = led.leader_epoch
-        if not led.in_sync_followers:
-            raise WireError(f"{led.topic}-{led.partition}: no follower is in sync, so that no epoch can begin")
-        await self.once([led])
-        if not led.leading or led.leader_epoch <= before:
-            raise TimeoutError(f"{led.topic}-{led.partition}: no leader epoch above {before} began in time")
+    async def begin_epochs(self, partitions: Sequence[LedPartition]) -> None:
+        """Higher leader epochs, whatever they are. Raises WireError or TimeoutError when one does not begin."""
+        before = {led: led.leader_epoch for led in partitions}
+        for led in partitions:
+            if not led.in_sync_followers:
+                raise WireError(f"{led.topic}-{led.partition}: no follower is in sync, so that no epoch can begin")
+        await self.once(partitions)
+        for led, epoch in before.items():
+            if not led.leading or led.leader_epoch <= epoch:
+                raise TimeoutError(f"{led.topic}-{led.partition}: no leader epoch above {epoch} began in time")
 
     async def once(self, partitions: Sequence[LedPartition]) -> None:
         """A real broker leads for a moment, then this process again: two epochs more."""

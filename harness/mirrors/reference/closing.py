@@ -62,25 +62,27 @@ async def abort_open_transactions(hub: Hub, led: LedPartition) -> None:
     hub.changed(led)
 
 
-async def truncate_to_last_stable(hub: Hub, led: LedPartition) -> None:
+async def last_stable(hub: Hub, led: LedPartition) -> int:
     """Everything from the first open transaction on goes, of other producers too."""
     found = await open_transactions(hub, led)
-    if found and found[0].open_since < led.log_end:
-        led.truncate(found[0].open_since, now=hub.clock())
-        hub.rewind(led)
-        hub.tell_cuts(led)
+    return min(found[0].open_since, led.log_end) if found else led.log_end
 
 
 async def nothing(_: Hub, __: LedPartition) -> None:
     """They stay open: nobody will ever end them on the destination."""
 
 
-CUT_AT_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
-    OnStop.ABORT: nothing,
-    OnStop.TRUNCATE: truncate_to_last_stable,
-    OnStop.NOTHING: nothing,
+async def all_of_it(_: Hub, led: LedPartition) -> int:
+    """Nothing is cut."""
+    return led.log_end
+
+
+CUT_AT_STOP: Final[Mapping[OnStop, Callable[[Hub, LedPartition], Awaitable[int]]]] = {
+    OnStop.ABORT: all_of_it,
+    OnStop.TRUNCATE: last_stable,
+    OnStop.NOTHING: all_of_it,
 }
-"""Before the last mirrored offset is stored: it is what is left."""
+"""Where the log is to end before the last mirrored offset is stored, which is what is left. Raises WireError."""
 
 APPEND_AT_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
     OnStop.ABORT: abort_open_transactions,

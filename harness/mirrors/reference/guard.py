@@ -92,7 +92,7 @@ class Guard:
         """Guard these topics from now on, or no longer. Raises WireError or MirrorError."""
         kind = await self.learn()
         async with self.changing:
-            if len(self._process.sharing.live()) > 1:
+            if not self._process.sharing.alone:
                 await self._process.store.load()  # another process's notes
             for topic in topics:
                 if on:
@@ -109,9 +109,9 @@ class Guard:
         )
 
     async def _put_on(self, topic: str, kind: GuardKind) -> None:
-        if topic in self._on:
-            return
         known = self.notes().get(topic)
+        if topic in self._on and known is not None:  # else another process, the last that stopped, took it off
+            return
         if known is None and not self._first_partition_is_ours(topic):
             return
         if kind is GuardKind.DENY_WRITE:

@@ -23,6 +23,7 @@ from harness.wire.cluster import Cluster
 
 _LOG = logging.getLogger(__name__)
 _ALIVE_S: Final = 2.0  # a follower asks at least twice a second
+_DOUBT_S: Final = 3.0  # shorter than any session that a controller gives a broker
 _ISOLATION: Final = {FetchLimit.HIGH_WATERMARK: 0, FetchLimit.LAST_STABLE: 1}
 
 SaveEpochs = Callable[[Sequence[Mirrored]], Awaitable[bool]]
@@ -68,9 +69,24 @@ class Hub:
         self.diverged: Callable[[Mirrored, int, int], Awaitable[None]] | None = None
         self.epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
         self.bump: Callable[[Mirrored, int], Awaitable[None]] | None = None
+        self.records_are_old = False  # this process may have been taken over from since it read its records
+        self._beat_at: float | None = None
         self._mirrored: dict[LedPartition, Mirrored] = {}
         self._unsaved: set[Mirrored] = set()  # the state topic does not have their source epochs yet
         self._feeders: dict[Session, tuple[Feeder, asyncio.Task[None]]] = {}
+
+    # --- standing at the controller ----------------------------------------------------------------------------
+
+    def beaten(self, sent_at: float) -> None:
+        """The controller took a heartbeat. One that came late may have found this process fenced."""
+        if self._beat_at is not None and sent_at - self._beat_at > _DOUBT_S:
+            self.records_are_old = True
+        self._beat_at = sent_at
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether another process may have taken over from this one: nothing is changed until it has read again."""
+        return self.records_are_old or (self._beat_at is not None and self.clock() - self._beat_at > _DOUBT_S)
 
     # --- partitions --------------------------------------------------------------------------------------------
 
@@ -86,6 +102,10 @@ class Hub:
         self.partitions.pop((led.topic_id, led.partition), None)
         if self.by_name.get((led.topic, led.partition)) is led:
             del self.by_name[led.topic, led.partition]
+        self.forget_source(led)
+
+    def forget_source(self, led: LedPartition) -> None:
+        """Its records come from nowhere."""
         gone = self._mirrored.pop(led, None)
         if gone is not None:
             self._unsaved.discard(gone)

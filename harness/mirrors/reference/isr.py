@@ -32,6 +32,15 @@ def wanted_isr(partition: LedPartition, *, now: float, lag_s: float) -> frozense
     return frozenset({partition.me} | staying | _joining(partition, now))
 
 
+def differs(partition: LedPartition, wanted: frozenset[int]) -> bool:
+    """Whether the controller is to be asked for this set.
+
+    A set that was asked for without an answer may be the controller's by now, and its members hold up the high
+    watermark: then what is wanted is asked for, the same as before or not.
+    """
+    return wanted != partition.isr or not partition.joining <= wanted
+
+
 def _as_it_is(partition: LedPartition, now: float, lag_s: float) -> bool:
     """Whether every follower is in the set and keeps up: nearly always so, and told at little cost."""
     isr, followers = partition.isr, partition.followers
@@ -54,6 +63,7 @@ def _joining(partition: LedPartition, now: float) -> set[int]:
         if follower in partition.replicas
         and follower not in partition.isr
         and follower not in partition.cuts
+        and not state.diverges
         and state.broker_epoch >= 0
         and now - state.fetched_at <= _ALIVE_S
         and state.offset >= hw

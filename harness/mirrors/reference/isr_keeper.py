@@ -13,7 +13,7 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i8, i32, i64
 
 from harness.mirrors.reference.hub import Hub
-from harness.mirrors.reference.isr import EpochSearch, wanted_isr
+from harness.mirrors.reference.isr import EpochSearch, differs, wanted_isr
 from harness.mirrors.reference.pace import look_after
 from harness.mirrors.reference.partition import LedPartition
 from harness.mirrors.reference.periodic import keep
@@ -59,9 +59,9 @@ class IsrKeeper:
         hub = self._hub
         now, lag = hub.clock(), hub.settings.lag_s
         wanted = {led: wanted_isr(led, now=now, lag_s=lag) for led in hub.partitions.values() if led.leading}
-        changes = {led: isr for led, isr in wanted.items() if isr != led.isr and self._due(led, isr, now)}
+        changes = {led: isr for led, isr in wanted.items() if differs(led, isr) and self._due(led, isr, now)}
         for led, isr in changes.items():
-            led.joining = isr - led.isr
+            led.joining |= isr - led.isr
             self._searches.setdefault(led, EpochSearch()).start(led.partition_epoch)
         for _ in range(_ROUNDS):
             if not changes:
@@ -88,6 +88,7 @@ class IsrKeeper:
                 search = self._searches[led]
                 if part.error_code is ErrorCode.none:
                     led.joining = frozenset()
+                    led.isr_at = self._hub.clock()
                     led.set_isr(int(b) for b in part.isr)
                     self._hub.changed(led)
                     led.partition_epoch = int(part.partition_epoch)

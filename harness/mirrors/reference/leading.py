@@ -7,6 +7,7 @@ calls lead to the same end.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from harness.wire.frames import WireError
 _LOG = logging.getLogger(__name__)
 
 _TAKE_OVER_S: Final = 15.0
+_ROUND_S: Final = 0.02  # between two rounds
 
 
 class Leading:
@@ -85,6 +87,8 @@ class Leading:
         elected_at: dict[LedPartition, float] = {}
         announced = False
         while True:
+            if hub.in_doubt:
+                raise WireError("another process may have taken over from this one; its records are read again first")
             try:
                 meta = await self._looking.look()
                 missing = [led for led in partitions if not led.leading]
@@ -106,6 +110,7 @@ class Leading:
                 _LOG.info("taking the lead: %s", error)
                 if hub.clock() > deadline:
                     break
+            await asyncio.sleep(_ROUND_S)
         for led in partitions:
             self._following.forget(led)
         return [led for led in partitions if led.leading]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from harness.errors import MirrorError
 from harness.mirrors.reference.design import Unclean
-from harness.mirrors.reference.epochs import EpochList
+from harness.mirrors.reference.epochs import EpochList, OffsetShifts
 from harness.mirrors.reference.hub import Hub
 from harness.mirrors.reference.model import PartitionKey, PartitionRecord, rebased
 from harness.mirrors.reference.pace import look_after
@@ -62,12 +63,17 @@ class Lifecycle:
     # --- records -----------------------------------------------------------------------------------------------
 
     async def save(self, records: Sequence[PartitionRecord]) -> None:
-        """Store records, then count them as true. Raises MirrorError when they cannot be stored.
+        """Store records, then count them as true. Raises MirrorError when they cannot be stored, or are in doubt.
 
         They are changes of what counts as true at the call: one that is being stored meanwhile is not undone.
         """
         if not records:
             return
+        if self.hub.in_doubt:
+            raise MirrorError(
+                f"process {self.hub.me} had no word from the controller for a while, so that another one may have its "
+                "partitions: it reads its records again first"
+            )
         known = {record.key: self.records.get(record.key) for record in records}
         while under_way := {self._saving[key] for key in known if key in self._saving}:
             await asyncio.wait(under_way)
@@ -106,6 +112,23 @@ class Lifecycle:
         await self.save(wanted)
         self.poked.set()
         return len(wanted)
+
+    def renew(self, stored: Mapping[PartitionKey, PartitionRecord]) -> bool:
+        """Take what the state topic has for true, whatever was known before. False: not now, something is being done.
+
+        For a process that others may have taken for dead.
+        """
+        if self._busy or self._saving:
+            return False
+        for key in self.records.keys() - stored.keys():
+            self.detach(key)
+        for key, record in stored.items():
+            if record != self.records.get(key):
+                self.detach(key)
+                self.resumed.add(key)
+        self.records = dict(stored)
+        self.poked.set()
+        return True
 
     async def fail(self, mirrored: Mirrored, why: str) -> None:
         """A partition cannot go on; nothing is given to its followers any more."""
@@ -170,6 +193,18 @@ class Lifecycle:
         if known is not None:
             self.hub.remove(known.led)
 
+    def begin_anew(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
+        """Forget how it was mirrored. Where it is led here already, its followers are known on: as long as the leader
+        is the same they do not mention it again."""
+        known = self._mirrored.get(key)
+        if known is None or known.led.topic_id != topic_id or not known.led.leading:
+            self.detach(key)
+            return
+        del self._mirrored[key]
+        self.hub.forget_source(known.led)
+        known.led.feed, known.led.limit, known.led.shifts = Feed.HELD, None, OffsetShifts()
+        self.hub.rewind(known.led)
+
     async def save_source_epochs(self, group: Sequence[Mirrored]) -> bool:
         """Store where the source's epochs began. False: not stored, so nothing of the new epochs may be given."""
         records = []
@@ -210,6 +245,8 @@ class Lifecycle:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _dispatch(self) -> None:
+        if self.hub.in_doubt:
+            return
         now = self.hub.clock()
         groups: dict[PartitionState, list[Mirrored]] = {}
         for key, record in self.records.items():

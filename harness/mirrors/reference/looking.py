@@ -23,6 +23,8 @@ _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 0.5
 _LEAST_BETWEEN_S: Final = 0.05
+_GONE_S: Final = 2.0  # brokers that have just started may not know a partition yet
+_BEHIND_S: Final = 1.0  # brokers learn of an in-sync set later than who asked for it
 
 
 class Looking:
@@ -33,6 +35,7 @@ class Looking:
         self.last: Metadata | None = None
         self.strays: list[LedPartition] = []
         self._asking: asyncio.Task[Metadata] | None = None
+        self._missed_since: dict[LedPartition, float] = {}
         hub.look = self.look
 
     async def look(self) -> Metadata:
@@ -44,13 +47,17 @@ class Looking:
         return await asyncio.shield(self._asking)
 
     async def _look(self) -> Metadata:
+        asked_at = self._hub.clock()
         found = await self._hub.destination.metadata()
         self.last = found
         self._hub.cluster_id = found.cluster_id
         for led in list(self._hub.partitions.values()):
             meta = found.topics.get(led.topic)
             part = None if meta is None or meta.topic_id != led.topic_id else meta.partitions.get(led.partition)
-            self._take_in(led, part)
+            self._take_in(led, part, asked_at)
+        if self._missed_since:
+            there = set(self._hub.partitions.values())
+            self._missed_since = {led: since for led, since in self._missed_since.items() if led in there}
         self._find_strays(found)
         return found
 
@@ -83,7 +90,14 @@ class Looking:
                 raise TimeoutError(f"waited {timeout_s:g} s for {what}")
             await asyncio.sleep(_LEAST_BETWEEN_S * 2)
 
-    def _take_in(self, led: LedPartition, part: PartitionMeta | None) -> None:
+    def _take_in(self, led: LedPartition, part: PartitionMeta | None, asked_at: float) -> None:
+        if part is None:
+            if led.leading and asked_at - self._missed_since.setdefault(led, asked_at) < _GONE_S:
+                return
+        else:
+            self._missed_since.pop(led, None)
+            if part.leader_epoch < led.leader_epoch:
+                return  # an older answer
         if part is None or part.leader != self._hub.me:
             if led.leading:
                 _LOG.info("%s-%d: led by %s now", led.topic, led.partition, None if part is None else part.leader)
@@ -93,10 +107,10 @@ class Looking:
             if part is not None:
                 led.isr, led.replicas = frozenset(part.isr), part.replicas
             return
-        if part.leader_epoch < led.leader_epoch:
-            return  # an older answer
         before = (led.isr, led.high_watermark)
-        if led.lead(epoch=part.leader_epoch, isr=part.isr, replicas=part.replicas, now=self._hub.clock()):
+        known = led.leading and part.leader_epoch == led.leader_epoch and asked_at < led.isr_at + _BEHIND_S
+        isr = led.isr if known else part.isr
+        if led.lead(epoch=part.leader_epoch, isr=isr, replicas=part.replicas, now=self._hub.clock()):
             _LOG.info("%s-%d: led here at epoch %d, isr %s", led.topic, led.partition, part.leader_epoch, part.isr)
             self._hub.rewind(led)
             self._hub.changed(led)
@@ -115,5 +129,5 @@ class Looking:
         led = LedPartition(me=self._hub.me, topic=topic.name, partition=part.partition, topic_id=topic.topic_id)
         self._hub.add(led)
         self.strays.append(led)
-        self._take_in(led, part)
+        self._take_in(led, part, self._hub.clock())
         _LOG.info("%s-%d was placed here by the controller; it will be moved away", topic.name, part.partition)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
+from harness.errors import MirrorError
 from harness.mirrors.reference.states import PartitionState, allowed
+from harness.wire.aio import parse_addresses
+from harness.wire.frames import WireError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,18 @@ class MirrorConfig:
     exclude_configs: tuple[str, ...] = ()
     peer: tuple[str, ...] = ()
     all_topics: bool = False
+
+    def check(self) -> None:
+        """Raises MirrorError naming what cannot be used."""
+        try:
+            parse_addresses(self.source)
+        except WireError as error:
+            raise MirrorError(f"mirror {self.name}: source: {error}") from error
+        for name in ("topics", "exclude_topics", "groups", "exclude_groups", "acls"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise MirrorError(f"mirror {self.name}: {name} is no regular expression: {error}") from error
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them."""

@@ -61,6 +61,14 @@ class Operations:
         config = self._mirror(mirror)
         records = self._records(mirror, None)
         refuse_unless(records, ENDED, "deleted")
+        for record in records:
+            mirrored = self._life.mirrored(record.key)
+            if mirrored is not None and mirrored.led.leading:
+                key = record.key
+                raise MirrorError(
+                    f"{key.topic}-{key.partition} of mirror {key.mirror} is {record.state} and still led by the mirror,"
+                    " so it cannot be deleted; stop it first"
+                )
         await self._process.control.guard(sorted({record.key.topic for record in records}), False)
         await self._process.store.delete(records)
         await self._process.store.put_mirror(config, deleted=True)

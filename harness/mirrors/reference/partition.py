@@ -10,16 +10,19 @@ fetched once, the high watermark of a leadership that nobody handed over is unkn
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from harness.mirrors.reference.epochs import UNKNOWN, EpochList, OffsetShifts
 
 NO_OFFSET = -1
+ALONE_S: Final = 30.0  # for replicas of which none is in sync to come back
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class LedPartition:
     isr: frozenset[int] = frozenset()
     joining: frozenset[int] = frozenset()  # asked for at the controller: they count for the high watermark already
     partition_epoch: int = 0  # the lowest that the controller may have
+    isr_at: float = -math.inf  # when the controller answered what the in-sync set is
     leading: bool = False
     led_since: float = 0.0
     own_epochs: bool = True  # batches are stamped with this cluster's leader epochs, not with the source's
@@ -175,6 +179,7 @@ class LedPartition:
             diverges=diverging is not None,
         )
         self._settle()
+        self._settle_alone(now)
         if diverging is not None:
             return diverging
         if self.high_watermark is None:
@@ -222,6 +227,11 @@ class LedPartition:
             )
         )
 
+    @property
+    def epoch_is_fresh(self) -> bool:
+        """Whether nothing was given in this leader epoch yet: what is cut then is older, and told apart by it."""
+        return self.epochs.entries[-1:] == ((self.leader_epoch, self.log_end),)
+
     def matches(self, follower: int) -> bool:
         """Whether all that a follower holds is of this log: only then may consumers read it there.
 
@@ -245,7 +255,10 @@ class LedPartition:
             self.log_end = batch.next_offset
 
     def tail_from(self, offset: int) -> bytes:
-        """The mirror's own batches from an offset on."""
+        """The mirror's own batches from an offset on; nothing for a follower that has not come to them yet, which
+        would take them in and have a hole before them."""
+        if not self.tail or offset < self.tail[0].base:
+            return b""
         return b"".join(batch.records for batch in self.tail if batch.base >= offset)
 
     def feed_log_start(self, offset: int) -> bool:
@@ -294,10 +307,25 @@ class LedPartition:
             return
         lowest = min(offsets)
         if self.high_watermark is None:
-            self.high_watermark = lowest
-            self.log_end = max(offsets)
-            self.log_start = min(state.log_start for state in self.followers.values())
-            self._begin_epoch(self.log_end)
+            self._begin_with(lowest, offsets)
             return
         self.log_end = max(self.log_end, lowest)
         self.high_watermark = max(self.high_watermark, lowest)
+
+    def _settle_alone(self, now: float) -> None:
+        """No real replica is in sync (they failed one after the other) and this process, which owns no log, was started
+        anew: the longest of the real replicas is the log. Those that do not come back in time are not waited for.
+        """
+        if self.high_watermark is not None or self.in_sync_followers:
+            return
+        if len(self.followers) < len(self.replicas) - 1 and now - self.led_since < ALONE_S:
+            return
+        offsets = [state.offset for state in self.followers.values()]
+        self._begin_with(max(offsets), offsets)
+
+    def _begin_with(self, high_watermark: int, offsets: list[int]) -> None:
+        """The followers' logs end at these offsets: this is what the log is now."""
+        self.high_watermark = high_watermark
+        self.log_end = max(offsets)
+        self.log_start = min(state.log_start for state in self.followers.values())
+        self._begin_epoch(self.log_end)

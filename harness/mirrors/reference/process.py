@@ -83,6 +83,7 @@ class MirrorProcess:
         self.lifecycle.records, self.mirrors = await self.store.load()
         self.lifecycle.resumed.update(self.lifecycle.records)
         for config in self.settings.mirrors:
+            config.check()
             stored = self.mirrors.get(config.name)
             if stored is None:
                 await self.store.put_mirror(config)
@@ -97,6 +98,8 @@ class MirrorProcess:
         for listener in self.settings.listeners:
             await self.server.listen(listener.name, "0.0.0.0", listener.bind_port or listener.port)  # noqa: S104
         await self.registration.register()
+        if self.lifecycle.records:  # others may have taken over from this one while it waited to be a broker again
+            hub.records_are_old = True
         _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
         for part in (self.registration, self.looking, self.isr, self.strays, self.sharing, self.lifecycle):
             self._keep(part.keep())
@@ -137,6 +140,7 @@ class MirrorProcess:
         """A new mirror, without partitions yet. Raises MirrorError when there is one of this name."""
         if config.name in self.mirrors:
             raise MirrorError(f"mirror {config.name} exists already; delete it first")
+        config.check()
         await self.store.put_mirror(config)
         self.mirrors[config.name] = config
         await self._connect(config)
@@ -152,6 +156,7 @@ class MirrorProcess:
         agreed = await self._agreed(link, topic)
         hub.expected_topics.add(topic.name)
         count = len(topic.partitions)
+        await self.sharing.learn()
         owners = self.sharing.owners(mirror, topic.name, count)
         new = await self.stages.leading.create(topic.name, count, {}, owners)
         found = await self.looking.until(
@@ -160,7 +165,7 @@ class MirrorProcess:
             what=f"topic {topic.name} on the destination",
         )
         cut = CUT[hub.design.failback_cut]
-        records = []
+        records, outdated = [], []
         for index in sorted(topic.partitions):
             key = PartitionKey(mirror, topic.name, index)
             old = life.records.get(key)
@@ -176,8 +181,11 @@ class MirrorProcess:
                 cut=None if index in new else cut(agreed[index]),
                 empty=index in new,
             )
-            life.detach(key)
+            if old is not None and old.topic_id != record.topic_id:
+                outdated.append(old)
+            life.begin_anew(key, record.topic_id)
             records.append(record)
+        await self.store.delete(outdated)  # of a topic that was deleted here: stored under another key
         await life.save(records)
         life.poked.set()
 

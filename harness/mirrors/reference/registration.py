@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from kio.schema.api_versions.v4 import request as api_versions
@@ -34,12 +33,11 @@ _PLAINTEXT: Final = 0
 
 
 class Registration:
-    """Registers and heartbeats. lost: called when the controller does not know this incarnation any more."""
+    """Registers and heartbeats."""
 
-    def __init__(self, hub: Hub, *, lost: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._incarnation = uuid.uuid4()
-        self._lost = lost
         self.fenced = True
 
     async def register(self, *, timeout_s: float = 60) -> None:
@@ -72,10 +70,9 @@ class Registration:
                 answer = await self.beat()
                 if answer.error_code is not ErrorCode.none:
                     _LOG.warning("heartbeat refused: %s; registering again", answer.error_code.name)
+                    self._hub.records_are_old = True
                     self._incarnation = uuid.uuid4()
                     await self.register()
-                    if self._lost is not None:
-                        await self._lost()
             except (WireError, MirrorError) as error:
                 _LOG.warning("heartbeat: %s", error)
             await asyncio.sleep(self._hub.settings.heartbeat_s)
@@ -89,7 +86,10 @@ class Registration:
             want_fence=False,
             want_shut_down=shut_down,
         )
+        sent_at = self._hub.clock()
         answer = await self._hub.destination.call_controller(request, timeout_s=2)
+        if answer.error_code is ErrorCode.none:
+            self._hub.beaten(sent_at)
         if answer.error_code is ErrorCode.none and bool(answer.is_fenced) != self.fenced:
             self.fenced = bool(answer.is_fenced)
             _LOG.info("broker %d is %s", self._hub.me, "fenced" if self.fenced else "unfenced")

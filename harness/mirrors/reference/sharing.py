@@ -28,6 +28,7 @@ from harness.mirrors.reference.states import PartitionState
 _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 1.0
+_HURRY_S: Final = 0.1  # while nothing is done, because the records are old
 _GONE_S: Final = 2.0  # a process is missed for so long before its partitions are taken over
 _SETTLED_S: Final = 5.0  # the same processes live for so long before partitions change hands between them
 
@@ -68,12 +69,30 @@ class Sharing:
         self._handing_over = handing_over
         self._missed_since: dict[int, float] = {}
         self._together: tuple[frozenset[int], float] = (frozenset(), 0.0)  # who lives, and since when
+        self._alone = True  # no other process was ever seen
 
     def live(self) -> frozenset[int]:
         """Processes that the controller has unfenced; this one always."""
         meta = self._looking.last
         others = () if meta is None else (b for b in meta.brokers if b >= FIRST_MIRROR_ID)
-        return frozenset({self._hub.me, *others})
+        found = frozenset({self._hub.me, *others})
+        self._alone = self._alone and len(found) == 1
+        return found
+
+    @property
+    def alone(self) -> bool:
+        """Whether this is the only process there ever was, as far as it knows: nobody else has written anything."""
+        self.live()
+        return self._alone and all(record.owner == self._hub.me for record in self._life.records.values())
+
+    async def learn(self) -> None:
+        """Read what other processes have done. Raises WireError or MirrorError."""
+        if self.alone:
+            return
+        stored, _ = await self._life.store.load()
+        for key, record in stored.items():
+            if record.owner != self._hub.me and self._life.mirrored(key) is None:
+                self._life.records[key] = record
 
     def owners(self, mirror: str, topic: str, partitions: int) -> list[int]:
         """Who leads each partition of a topic: its owner while that lives."""
@@ -87,14 +106,19 @@ class Sharing:
 
     async def keep(self) -> None:
         """Until cancelled."""
-        await asyncio.sleep(_EVERY_S)
-        await keep("sharing", _EVERY_S, self._look)
+        await asyncio.sleep(self._pause())
+        await keep("sharing", self._pause, self._look)
+
+    def _pause(self) -> float:
+        return _HURRY_S if self._hub.records_are_old else _EVERY_S
 
     async def _look(self) -> None:
         now, live = self._hub.clock(), self.live()
         meta = self._looking.last
         if meta is None or self._hub.me not in meta.brokers:
             return  # fenced: others will think that this one is gone
+        if self._hub.records_are_old and not await self._renew():
+            return
         owners = {record.owner for record in self._life.records.values()} | set(self._missed_since)
         for process in owners - live:
             since = self._missed_since.setdefault(process, now)
@@ -106,6 +130,15 @@ class Sharing:
         await self._handing_over.adopt(meta)
         self._share(now, live)
         await self._handing_over.push(meta)
+
+    async def _renew(self) -> bool:
+        """Others may have taken over from this process: what is stored counts, not what it remembers."""
+        if not self._life.renew((await self._life.store.load())[0]):
+            return False
+        self._hub.expected_topics.update(key.topic for key in self._life.records)
+        self._hub.records_are_old = False
+        _LOG.info("records were read again: this process may have been taken for dead")
+        return True
 
     def _share(self, now: float, live: frozenset[int]) -> None:
         """Give others their share once nobody came or went for a while."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from harness.mirrors.reference.bumping import Bumping
 from harness.mirrors.reference.closing import APPEND_AT_STOP, CUT_AT_STOP, PID_RESET
 from harness.mirrors.reference.destination import reassign_replicas
 from harness.mirrors.reference.following import epoch_lists
@@ -58,6 +59,7 @@ class Stages:
         self._guard = guard
         self._last_sync = last_sync
         self.leading = Leading(lifecycle.hub, looking)
+        self._bumping = Bumping(lifecycle.hub, looking, self.leading)
         lifecycle.work = {
             S.PREPARING: self.prepare,
             S.MIRRORING: self.mirror,
@@ -74,14 +76,11 @@ class Stages:
         for mirrored in group:
             mirrored.led.feed, mirrored.resumed = Feed.HELD, False
         await self._guard(sorted({m.led.topic for m in group}), True)
-        led = await self._lead(group)
+        led = await self._until_known(await self._lead(group))
         self._reached("prepare.led")
         cuts = {m: cut for m in led if (cut := life.record_of(m).cut) is not None and m.led.log_end > cut}
         await self._report_discarded(cuts)
-        for mirrored, cut in cuts.items():
-            mirrored.led.truncate(cut, now=self._hub.clock())
-            self._hub.rewind(mirrored.led)
-            self._hub.tell_cuts(mirrored.led)
+        await self._cut(cuts, "the rest is to be mirrored over")
         self._reached("prepare.cut")
         level = await self._until_level(led, _LEVEL_S)
         self._reached("prepare.leveled")
@@ -97,11 +96,11 @@ class Stages:
                     last_mirrored_epoch=-1,
                     source_epochs=m.source_epochs.entries,
                 )
-                for m in level
+                for m in self._still(S.PREPARING, level)
             ]
         )
         self._reached("prepare.stored")
-        self._feed(level)
+        self._feed(self._still(S.MIRRORING, level))
         self._complain(group, level, "the lead was not taken, or in-sync followers did not come level, in time")
 
     async def mirror(self, group: Sequence[Mirrored]) -> None:
@@ -122,7 +121,8 @@ class Stages:
         level = await self._until_level(led, self._hub.settings.drain_s)
         for mirrored in led:
             mirrored.led.feed = Feed.HELD
-        await self._life.save([replace(self._life.record_of(m), state=S.PAUSED) for m in led])
+        paused = self._still(S.PAUSING, led)
+        await self._life.save([replace(self._life.record_of(m), state=S.PAUSED) for m in paused])
         _LOG.info("paused: %d partitions, %d of them level", len(led), len(level))
 
     async def stay_paused(self, group: Sequence[Mirrored]) -> None:
@@ -149,12 +149,12 @@ class Stages:
         self._hold(led)
         self._reached("stop.hold")
         await self._until_level(led, self._hub.settings.drain_s)
-        for mirrored in led:
-            self._cut_to_what_all_have(mirrored)
+        await self._cut({m: m.led.high_watermark or 0 for m in led if _uneven(m)}, "all in-sync followers have it")
         level = await self._until_level(led, _LEVEL_S)
         self._reached("stop.leveled")
         on_stop, reset = self._hub.design.on_stop, PID_RESET[self._hub.design.pid_reset_record]
-        await asyncio.gather(*(CUT_AT_STOP[on_stop](self._hub, m.led) for m in level))
+        ends = await asyncio.gather(*(CUT_AT_STOP[on_stop](self._hub, m.led) for m in level))
+        await self._cut(dict(zip(level, ends, strict=True)), "no transaction is open there")
         level = await self._until_level(level, _LEVEL_S)
         self._reached("stop.cut")
         await self._last_sync(sorted({life.key_of(m).mirror for m in level}))
@@ -211,6 +211,10 @@ class Stages:
             records.append(replace(self._life.record_of(mirrored), error=said))
         await self._life.save(records)
 
+    def _still(self, state: PartitionState, group: Sequence[Mirrored]) -> list[Mirrored]:
+        """Those that nobody has asked for another state, or that did not fail, meanwhile."""
+        return [m for m in group if self._life.record_of(m).state is state]
+
     def _feed(self, group: Sequence[Mirrored]) -> None:
         for mirrored in group:
             mirrored.led.limit = None
@@ -221,17 +225,27 @@ class Stages:
         """A cut that is under way is brought to its end first. Bounded."""
         troubles = [m.trouble for m in group if m.trouble is not None]
         if troubles:
-            await asyncio.wait(troubles, timeout=_LEVEL_S)
+            _, pending = await asyncio.wait(troubles, timeout=_LEVEL_S)
+            if pending:
+                raise TimeoutError(f"waited {_LEVEL_S:g} s for cuts of {len(pending)} partitions that are under way")
 
     def _hold(self, group: Sequence[Mirrored]) -> None:
         """Followers may still get what another one of them has."""
         for mirrored in group:
-            mirrored.led.limit = mirrored.led.log_end
+            ended = self._life.record_of(mirrored).last_mirrored  # an interrupted stop: own records may follow it
+            mirrored.led.limit = mirrored.led.log_end if ended < 0 else min(mirrored.led.log_end, ended)
             mirrored.led.feed = Feed.SOURCE
             for cursor in self._hub.sessions.of(mirrored.led):
                 if cursor.next_offset > mirrored.led.log_end:
                     cursor.rewind()
         self._hub.wake()
+
+    async def _until_known(self, group: Sequence[Mirrored]) -> list[Mirrored]:
+        """Wait until the followers have told where the log ends; returns those where it is so."""
+        deadline = self._hub.clock() + _LEVEL_S
+        while self._hub.clock() < deadline and any(m.led.high_watermark is None for m in group):
+            await asyncio.sleep(_LOOK_S)
+        return [m for m in group if m.led.high_watermark is not None]
 
     async def _until_level(self, group: Sequence[Mirrored], timeout_s: float) -> list[Mirrored]:
         """Wait until every in-sync follower stands at the log end; returns those where it is so."""
@@ -240,14 +254,17 @@ class Stages:
             await asyncio.sleep(_LOOK_S)
         return [m for m in group if m.led.leveled]
 
-    def _cut_to_what_all_have(self, mirrored: Mirrored) -> None:
-        """The source gave one in-sync follower more than another, and cannot be asked any more: the least counts."""
-        led = mirrored.led
-        if not led.leveled and led.high_watermark is not None and led.high_watermark < led.log_end:
-            _LOG.warning(
-                "%s: cut from %d to %d, which all in-sync have", mirrored.name, led.log_end, led.high_watermark
-            )
-            led.truncate(led.high_watermark, now=self._hub.clock())
+    async def _cut(self, ends: Mapping[Mirrored, int], why: str) -> None:
+        """Cut logs that are longer, in a leader epoch of their own: what is appended then can be told from what stood
+        there, by a follower that is dead now and comes back when a real broker leads."""
+        longer = [m for m, end in ends.items() if m.led.log_end > end]
+        own_epochs = [m.led for m in longer if m.led.own_epochs and not m.led.epoch_is_fresh]
+        if own_epochs:
+            await self._bumping.begin_epochs(own_epochs)
+        for mirrored in longer:
+            led, end = mirrored.led, ends[mirrored]
+            _LOG.warning("%s: cut from %d to %d: %s", mirrored.name, led.log_end, end, why)
+            led.truncate(end, now=self._hub.clock())
             self._hub.rewind(led)
             self._hub.tell_cuts(led)
 
@@ -257,7 +274,8 @@ class Stages:
         for mirrored in group:
             record = self._life.record_of(mirrored)
             if record.last_mirrored < 0:
-                end = mirrored.led.log_end
+                # What an outstanding cut was to discard is not the source's.
+                end = mirrored.led.log_end if record.cut is None else min(mirrored.led.log_end, record.cut)
                 source = mirrored.led.shifts.source(end)
                 epoch = mirrored.source_epochs.before(source)
                 records.append(replace(record, last_mirrored=end, last_mirrored_epoch=epoch))
@@ -299,6 +317,9 @@ class Stages:
         for (_, broker), parts in by_leader.items():
             cluster = next(iter(parts.values()))[0].link.cluster
             found = await epoch_lists(cluster, broker, {key: epoch for key, (_, epoch) in parts.items()})
+            if missing := sorted(parts.keys() - found.keys()):
+                topic, partition = missing[0]
+                raise WireError(f"{topic}-{partition}: broker {broker} of the source does not tell its epochs now")
             for key, (epochs, _) in found.items():
                 mirrored = parts[key][0]
                 for epoch, start in epochs.entries:
@@ -312,6 +333,12 @@ class Stages:
 
     def _reached(self, step: str) -> None:
         self._life.crash.reached(step)
+
+
+def _uneven(mirrored: Mirrored) -> bool:
+    """The source gave one in-sync follower more than another, and cannot be asked any more: the least counts."""
+    led = mirrored.led
+    return not led.leveled and led.high_watermark is not None and led.high_watermark < led.log_end
 
 
 def keys_of_mirror(lifecycle: Lifecycle, mirror: str) -> list[PartitionKey]:

@@ -93,7 +93,7 @@ class Troubles:
         led.feed = Feed.HELD
         self._hub.rewind(led)
         if led.own_epochs:
-            await self._bumping.begin_epoch(led)
+            await self._bumping.begin_epochs([led])
         life.crash.reached("reconcile.raised")
         led.truncate(cut, now=self._hub.clock())
         mirrored.source_epochs.truncate(agreed)

@@ -1,0 +1,216 @@
+"""A process that others may have taken for dead, and older answers: nothing is done by what is not true any more."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.errors import MirrorError
+from harness.mirrors.reference.hub import Hub
+from harness.mirrors.reference.lifecycle import Lifecycle
+from harness.mirrors.reference.looking import Looking
+from harness.mirrors.reference.model import MirrorConfig, PartitionKey, PartitionRecord
+from harness.mirrors.reference.partition import Feed, LedPartition
+from harness.mirrors.reference.settings import Destination, Settings
+from harness.mirrors.reference.source import SourceLink
+from harness.mirrors.reference.states import PartitionState as S
+from harness.mirrors.reference.steps import CrashPoints
+from harness.wire.cluster import Cluster, PartitionMeta
+
+ME = 100
+NOBODY = "127.0.0.1:1"  # nothing is asked in these tests
+KEY = PartitionKey("A-B", "t", 0)
+TOPIC = uuid.UUID(int=1)
+RECORD = PartitionRecord(key=KEY, state=S.MIRRORING, topic_id=TOPIC, source_topic_id=uuid.UUID(int=2), owner=ME)
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Store:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.stored: list[PartitionRecord] = []
+
+    async def put(self, records: Sequence[PartitionRecord]) -> None:
+        self.stored += records
+
+
+def hub(clock: Clock) -> Hub:
+    where = Destination(bootstrap=NOBODY, controllers=NOBODY)
+    return Hub(Settings(broker_id=ME, destination=where, listeners=()), clock=clock)
+
+
+def life(of: Hub) -> Lifecycle:
+    store: Any = Store()
+    made = Lifecycle(of, store, CrashPoints())
+    made.links["A-B"] = SourceLink("A-B", Cluster(NOBODY))
+    made.records[KEY] = RECORD
+    return made
+
+
+def part(*, leader: int = ME, epoch: int, isr: tuple[int, ...] = (ME, 1, 2)) -> PartitionMeta:
+    return PartitionMeta(
+        topic="t", partition=0, leader=leader, leader_epoch=epoch, replicas=(ME, 1, 2), isr=isr, offline=()
+    )
+
+
+class TestHeartbeats:
+    def test_one_that_came_late_puts_the_records_in_doubt_until_they_were_read_again(self) -> None:
+        clock = Clock()
+        h = hub(clock)
+        assert not h.in_doubt  # no broker yet
+        for at in (0.0, 0.5, 3.0):
+            h.beaten(at)
+        clock.now = 5.9
+        assert not h.in_doubt
+        clock.now = 6.1
+        assert h.in_doubt  # while none gets through
+        h.beaten(6.1)
+        assert h.in_doubt  # and afterwards: it may have been fenced
+        h.records_are_old = False
+        assert not h.in_doubt
+
+    def test_nothing_is_stored_in_doubt(self) -> None:
+        h = hub(Clock())
+        made = life(h)
+        h.records_are_old = True
+        with pytest.raises(MirrorError, match="reads its records again"):
+            asyncio.run(made.save([replace(RECORD, state=S.STOPPING)]))
+        assert made.records[KEY] is RECORD
+
+
+class TestRecordsReadAgain:
+    def test_what_another_process_stored_counts_and_its_partitions_are_let_go(self) -> None:
+        async def body() -> None:
+            h = hub(Clock())
+            made = life(h)
+            kept = made.attach(RECORD)
+            assert made.renew({KEY: RECORD})
+            assert made.mirrored(KEY) is kept
+            stopped = replace(RECORD, state=S.STOPPED, owner=101)
+            assert made.renew({KEY: stopped})
+            assert (made.records, made.mirrored(KEY), h.partitions) == ({KEY: stopped}, None, {})
+            assert made.renew({})
+            assert made.records == {}
+
+        asyncio.run(body())
+
+    def test_not_while_something_is_being_done(self) -> None:
+        async def body() -> None:
+            made = life(hub(Clock()))
+            done = asyncio.Event()
+
+            async def work(_: object) -> None:
+                await done.wait()
+
+            made.start(work, [made.attach(RECORD)])
+            assert not made.renew({})
+            assert KEY in made.records
+            done.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert made.renew({})
+
+        asyncio.run(body())
+
+
+class TestBegunAnew:
+    def test_followers_of_a_partition_that_is_led_here_already_are_known_on(self) -> None:
+        async def body() -> None:
+            made = life(hub(Clock()))
+            first = made.attach(RECORD)
+            first.led.hand_over(log_end=7, high_watermark=7, log_start=0, epochs=first.led.epochs)
+            first.led.lead(epoch=3, isr=(ME, 1), replicas=(ME, 1), now=0.0)
+            first.led.feed, first.led.limit = Feed.SOURCE, 9
+            made.begin_anew(KEY, TOPIC)
+            again = made.attach(replace(RECORD, state=S.PREPARING, cut=5))
+            assert again is not first
+            assert again.led is first.led
+            assert (again.led.leading, again.led.log_end, again.led.feed, again.led.limit) == (True, 7, Feed.HELD, None)
+
+        asyncio.run(body())
+
+    def test_of_another_topic_of_this_name_nothing_is_known(self) -> None:
+        async def body() -> None:
+            h = hub(Clock())
+            made = life(h)
+            first = made.attach(RECORD)
+            first.led.lead(epoch=3, isr=(ME, 1), replicas=(ME, 1), now=0.0)
+            other = uuid.UUID(int=9)
+            made.begin_anew(KEY, other)
+            again = made.attach(replace(RECORD, topic_id=other))
+            assert again.led is not first.led
+            assert list(h.partitions) == [(other, 0)]
+
+        asyncio.run(body())
+
+
+class TestOlderAnswers:
+    @staticmethod
+    def led(of: Hub) -> LedPartition:
+        made = LedPartition(me=ME, topic="t", partition=0, topic_id=TOPIC)
+        made.lead(epoch=6, isr=(ME, 1), replicas=(ME, 1, 2), now=0.0)
+        of.add(made)
+        return made
+
+    def test_an_older_leader_epoch_says_nothing(self) -> None:
+        async def body() -> None:
+            h = hub(Clock())
+            looking, led = Looking(h), self.led(h)
+            looking._take_in(led, part(leader=1, epoch=5), 0.0)
+            assert led.leading
+            looking._take_in(led, part(leader=1, epoch=7), 0.0)
+            assert not led.leading
+
+        asyncio.run(body())
+
+    def test_a_broker_that_does_not_know_the_partition_is_believed_after_a_while(self) -> None:
+        async def body() -> None:
+            h = hub(Clock())
+            looking, led = Looking(h), self.led(h)
+            looking._take_in(led, None, 0.0)
+            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 0.5)
+            for at in (1.0, 2.9):
+                looking._take_in(led, None, at)
+                assert led.leading
+            looking._take_in(led, None, 3.0)
+            assert not led.leading
+
+        asyncio.run(body())
+
+    def test_an_in_sync_set_that_the_controller_answered_is_not_taken_back_by_an_older_look(self) -> None:
+        async def body() -> None:
+            h = hub(Clock())
+            looking, led = Looking(h), self.led(h)
+            led.isr_at = 5.0
+            led.set_isr((ME, 1, 2))
+            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 4.9)
+            assert led.isr == {ME, 1, 2}
+            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 6.1)  # the controller fenced broker 2
+            assert led.isr == {ME, 1}
+
+        asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({"source": "kafka"}, "'kafka' is not HOST:PORT"), ({"topics": "orders("}, "topics is no regular expression")],
+)
+def test_a_mirror_that_cannot_work_is_refused_before_it_is_stored(changed: dict[str, str], named: str) -> None:
+    config = MirrorConfig(name="A-B", source="a:9092")
+    config.check()
+    with pytest.raises(MirrorError, match=r"mirror A-B: .*" + named.replace("(", r"\(")):
+        replace(config, **changed).check()
