@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from harness.clusters.pair import RunningTopology
-from tests.cluster.reference_run import Mirror, identical, running, until
+from harness.wire.batches import headers
+from tests.cluster.reference_run import Mirror, identical, replica_logs, running, until
 
 PARTITIONS = 6
 
@@ -54,5 +55,53 @@ def test_a_process_that_joins_later_gets_its_share_under_load(
         await until(
             lambda: all(max(p.replicas) < 100 for p in b.partitions(topic)), 10, lambda: str(b.partitions(topic))
         )
+
+    asyncio.run(body())
+
+
+def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_fenced_does_not_take_it_back(
+    pair: RunningTopology, topic: str, produce: Callable[..., None]
+) -> None:
+    a, b = pair.clusters["A"], pair.clusters["B"]
+    a.create_topic(topic, partitions=PARTITIONS, replication=3)
+    for partition in range(PARTITIONS):
+        produce(a.bootstrap, topic, [b"a"] * 5, partition=partition)
+
+    async def body() -> None:
+        async with running(pair) as one, running(pair, broker_id=101) as two:
+            await until(lambda: two.process.sharing.live() == {100, 101}, 10, lambda: str(two.process.sharing.live()))
+            (found,) = [t for t in await one.process.discover(one.name) if t.name == topic]
+            await one.process.add_topic(one.name, found)
+            ours, theirs = one.process.lifecycle.records, two.process.lifecycle.records
+            one.keys = [key for key in ours if key.topic == topic]
+            assert one.keys
+            for n in range(len(one.keys)):
+                await one.until_at(5, n)
+            assert not [key for key in theirs if key.topic == topic]
+
+            one.process._tasks[0].cancel()  # no heartbeat more
+            await until(lambda: 100 not in two.process.sharing.live(), 15, lambda: str(two.process.sharing.live()))
+            await two.process.add_topic(two.name, found)
+            # Its own were begun at offset 0; those of the other are taken over later, and as they are.
+            assert {key: theirs[key].owner for key in one.keys} == dict.fromkeys(one.keys, 100)
+            await until(lambda: all(theirs[key].owner == 101 for key in one.keys), 15, lambda: str(theirs))
+            assert [theirs[key].cut for key in one.keys] == [None] * len(one.keys)
+            two.keys = [key for key in theirs if key.topic == topic]
+            assert len(two.keys) == PARTITIONS
+            await two.stop_mirroring()
+            for partition in range(PARTITIONS):
+                await asyncio.to_thread(produce, b.bootstrap, topic, [b"local"], partition=partition)
+
+            assert {str(ours[key].state) for key in one.keys} == {"MIRRORING"}  # so it remembers
+            back = asyncio.create_task(one.process.registration.keep())
+            stopped = {key: theirs[key] for key in one.keys}
+            await until(lambda: {key: ours[key] for key in one.keys} == stopped, 15, lambda: str(ours))
+            await asyncio.sleep(2)  # what it was about to do it would do now
+            assert all(max(part.replicas) < 100 for part in b.partitions(topic))
+            for partition in range(PARTITIONS):
+                logs = await replica_logs(b.bootstrap, topic, partition)
+                ends = [max(batch.next_offset for batch in headers(b"".join(log))) for log in logs.values()]
+                assert min(ends) == 6  # five of A's, and the local one
+            back.cancel()
 
     asyncio.run(body())

@@ -32,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.2  # at least, while nobody pokes
 _BACK_OFF_S: Final = 1.0
+_SURE_S: Final = 10.0
+_SURE_LOOK_S: Final = 0.05
 
 S = PartitionState
 Work = Callable[[Sequence[Mirrored]], Any]
@@ -70,10 +72,7 @@ class Lifecycle:
         if not records:
             return
         if self.hub.in_doubt:
-            raise MirrorError(
-                f"process {self.hub.me} had no word from the controller for a while, so that another one may have its "
-                "partitions: it reads its records again first"
-            )
+            raise MirrorError(self._doubt())
         known = {record.key: self.records.get(record.key) for record in records}
         while under_way := {self._saving[key] for key in known if key in self._saving}:
             await asyncio.wait(under_way)
@@ -85,6 +84,20 @@ class Lifecycle:
             for key in known:
                 del self._saving[key]
             done.set_result(None)
+
+    async def until_sure(self) -> None:
+        """Wait while other processes may have taken over from this one. Raises MirrorError after 10 s."""
+        deadline = self.hub.clock() + _SURE_S
+        while self.hub.in_doubt:
+            if self.hub.clock() > deadline:
+                raise MirrorError(self._doubt())
+            await asyncio.sleep(_SURE_LOOK_S)
+
+    def _doubt(self) -> str:
+        return (
+            f"process {self.hub.me} had no word from the controller for a while, so that another one may have its "
+            "partitions: it reads its records again first"
+        )
 
     async def _save(self, records: Sequence[PartitionRecord]) -> None:
         await self.store.put(records)
@@ -99,6 +112,7 @@ class Lifecycle:
 
     async def request(self, keys: Iterable[PartitionKey], state: PartitionState, *, from_states: Iterable[S]) -> int:
         """Ask for another state. Raises MirrorError, and changes nothing, when one of them cannot go there."""
+        await self.until_sure()
         wanted, accepted = [], frozenset(from_states)
         for key in keys:
             record = self.records[key]
@@ -126,7 +140,8 @@ class Lifecycle:
             if record != self.records.get(key):
                 self.detach(key)
                 self.resumed.add(key)
-        self.records = dict(stored)
+        self.records.clear()
+        self.records.update(stored)
         self.poked.set()
         return True
 

@@ -99,7 +99,7 @@ class MirrorProcess:
             await self.server.listen(listener.name, "0.0.0.0", listener.bind_port or listener.port)  # noqa: S104
         await self.registration.register()
         if self.lifecycle.records:  # others may have taken over from this one while it waited to be a broker again
-            hub.records_are_old = True
+            self.lifecycle.renew((await self.store.load())[0])
         _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
         for part in (self.registration, self.looking, self.isr, self.strays, self.sharing, self.lifecycle):
             self._keep(part.keep())
@@ -151,6 +151,7 @@ class MirrorProcess:
         Raises: WireError, MirrorError or TimeoutError; asked again, it goes on.
         """
         hub, life = self.hub, self.lifecycle
+        await life.until_sure()
         link = life.links[mirror]
         await self._keep_ids_apart(mirror)
         agreed = await self._agreed(link, topic)
