@@ -434,8 +434,10 @@ def test_another_process_takes_over_from_one_that_died(pair: RunningTopology, to
             for mirror in (one, two):
                 (found,) = [t for t in await mirror.process.discover(mirror.name) if t.name == topic]
                 await mirror.process.add_topic(mirror.name, found)
-            shares = [set(m.process.lifecycle.records) for m in (one, two)]
-            shares = [{k for k in share if k.topic == topic} for share in shares]
+            shares = [
+                {k for k, r in m.process.lifecycle.records.items() if k.topic == topic and r.owner == m.process.hub.me}
+                for m in (one, two)
+            ]
             assert all(shares)
             assert len(shares[0] | shares[1]) == 6
             assert not shares[0] & shares[1]

@@ -101,7 +101,7 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
             for partition in range(PARTITIONS):
                 logs = await replica_logs(b.bootstrap, topic, partition)
                 ends = [max(batch.next_offset for batch in headers(b"".join(log))) for log in logs.values()]
-                assert min(ends) == 6  # five of A's, and the local one
+                assert min(ends) == 7  # five of A's, the stop's reset record, and the local one
             back.cancel()
 
     asyncio.run(body())

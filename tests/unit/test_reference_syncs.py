@@ -276,6 +276,12 @@ def test_new_partitions_are_found() -> None:
     assert topic_changes([record()], {"t": topic()}, missed_before=()).grown == ()
 
 
+def test_what_was_stopped_or_has_failed_does_not_make_a_topic_look_grown() -> None:
+    known = [record(), record(partition=1, state=S.STOPPED), record(partition=2, state=S.FAILED)]
+    assert topic_changes(known, {"t": topic(partitions=3)}, missed_before=()).grown == ()
+    assert topic_changes(known, {"t": topic(partitions=4)}, missed_before=()).grown == ("t",)
+
+
 def test_a_topic_made_again_fails_and_is_not_grown() -> None:
     found = topic_changes([record()], {"t": topic(partitions=3, topic_id=OTHER_ID)}, missed_before=())
     assert found.grown == ()

@@ -127,12 +127,17 @@ class Lifecycle:
         self.poked.set()
         return len(wanted)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is being done with any partition."""
+        return not self._busy and not self._saving
+
     def renew(self, stored: Mapping[PartitionKey, PartitionRecord]) -> bool:
         """Take what the state topic has for true, whatever was known before. False: not now, something is being done.
 
         For a process that others may have taken for dead.
         """
-        if self._busy or self._saving:
+        if not self.at_rest:
             return False
         for key in self.records.keys() - stored.keys():
             self.detach(key)

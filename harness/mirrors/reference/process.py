@@ -145,8 +145,10 @@ class MirrorProcess:
         self.mirrors[config.name] = config
         await self._connect(config)
 
-    async def add_topic(self, mirror: str, topic: TopicMeta) -> None:
+    async def add_topic(self, mirror: str, topic: TopicMeta, *, only_new: bool = False) -> int:
         """Begin to mirror a topic of the source: created on the destination, or taken over and cut (see failback).
+
+        Returns how many partitions this process begins with. only_new: what was stopped, or has failed, stays so.
 
         Raises: WireError, MirrorError or TimeoutError; asked again, it goes on.
         """
@@ -170,7 +172,7 @@ class MirrorProcess:
         for index in sorted(topic.partitions):
             key = PartitionKey(mirror, topic.name, index)
             old = life.records.get(key)
-            if owners[index] != hub.me or (old is not None and old.state not in ENDED):
+            if owners[index] != hub.me or (old is not None and (only_new or old.state not in ENDED)):
                 continue
             record = PartitionRecord(
                 key=key,
@@ -189,6 +191,7 @@ class MirrorProcess:
         await self.store.delete(outdated)  # of a topic that was deleted here: stored under another key
         await life.save(records)
         life.poked.set()
+        return len(records)
 
     async def _keep_ids_apart(self, mirror: str) -> None:
         if self.hub.design.producer_ids is ProducerIds.RESERVED_BLOCK and mirror not in self._reserved:

@@ -133,7 +133,7 @@ class Sharing:
 
     async def _renew(self) -> bool:
         """Others may have taken over from this process: what is stored counts, not what it remembers."""
-        if not self._life.renew((await self._life.store.load())[0]):
+        if not self._life.at_rest or not self._life.renew((await self._life.store.load())[0]):
             return False
         self._hub.expected_topics.update(key.topic for key in self._life.records)
         self._hub.records_are_old = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -43,12 +44,12 @@ def topic_changes(
     missed_before: topics that were not on the source some time ago either. One look without a topic proves nothing:
     a broker that has just started may not know it yet.
     """
-    carried = [record for record in records if record.state in CARRIED]
-    count: dict[str, int] = {}
+    known = list(records)
+    carried = [record for record in known if record.state in CARRIED]
+    count = Counter(record.key.topic for record in known)  # those that were stopped or failed are not new
     failed: dict[PartitionKey, str] = {}
     for record in carried:
         key = record.key
-        count[key.topic] = max(count.get(key.topic, 0), key.partition + 1)
         found = source.get(key.topic)
         if found is None:
             if key.topic in missed_before:
@@ -58,8 +59,8 @@ def topic_changes(
                 f"topic {key.topic} was deleted and created again on the source: its ID was {record.source_topic_id} "
                 f"and is {found.topic_id}"
             )
-    lost = {key.topic for key in failed}
-    grown = [n for n, c in count.items() if n in source and n not in lost and len(source[n].partitions) > c]
+    alive = {record.key.topic for record in carried} - {key.topic for key in failed}
+    grown = [n for n, c in count.items() if n in source and n in alive and len(source[n].partitions) > c]
     return TopicChanges(grown=tuple(sorted(grown)), failed=failed)
 
 
@@ -108,9 +109,9 @@ class Discovery:
         new = wanted.keys() - mirrored if self._process.mirrors[mirror].all_topics else set()
         for name in [*found.grown, *sorted(new)]:
             if name in wanted:
-                await self._process.add_topic(mirror, wanted[name])
-                change = "partitions" if name in mirrored else "created"
-                self._audit.add(EventKind.TOPIC, mirror, topic=name, change=change)
+                if await self._process.add_topic(mirror, wanted[name], only_new=True):
+                    change = "partitions" if name in mirrored else "created"
+                    self._audit.add(EventKind.TOPIC, mirror, topic=name, change=change)
 
     async def _fail(self, key: PartitionKey, why: str) -> None:
         life = self._process.lifecycle
