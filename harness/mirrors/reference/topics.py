@@ -108,10 +108,9 @@ class Discovery:
             await self._fail(key, why)
         new = wanted.keys() - mirrored if self._process.mirrors[mirror].all_topics else set()
         for name in [*found.grown, *sorted(new)]:
-            if name in wanted:
-                if await self._process.add_topic(mirror, wanted[name], only_new=True):
-                    change = "partitions" if name in mirrored else "created"
-                    self._audit.add(EventKind.TOPIC, mirror, topic=name, change=change)
+            if name in wanted and await self._process.add_topic(mirror, wanted[name], only_new=True):
+                change = "partitions" if name in mirrored else "created"
+                self._audit.add(EventKind.TOPIC, mirror, topic=name, change=change)
 
     async def _fail(self, key: PartitionKey, why: str) -> None:
         life = self._process.lifecycle
