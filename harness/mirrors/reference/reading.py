@@ -243,8 +243,12 @@ class Feeder:
             return True
         self._hub.source_seen(mirrored, part)
         if part.records and led.leader_epoch == one.leader_epoch and led.feed is Feed.SOURCE:
-            last = mirrored.source_epochs.before(led.shifts.source(one.offset))
-            made = stamp(bytes(part.records), offset=one.offset, partition=led, policy=mirrored.stamp, last_epoch=last)
+            last, records = mirrored.source_epochs.before(led.shifts.source(one.offset)), bytes(part.records)
+            try:
+                made = stamp(records, offset=one.offset, partition=led, policy=mirrored.stamp, last_epoch=last)
+            except ValueError as error:  # the others of this answer are good
+                _LOG.error("mirror %s: %s: what the source has cannot be read: %s", link.mirror, mirrored.name, error)
+                return True
             if made is not None:
                 brought.append((one, made))
         return False
@@ -256,6 +260,8 @@ class Feeder:
             led, cursor = one.mirrored.led, one.cursor
             if one.mirrored not in may or cursor.generation != one.generation or led.leader_epoch != one.leader_epoch:
                 continue
+            if led.feed is not Feed.SOURCE or (led.limit is not None and made.chunk.end > led.limit):
+                continue  # it was held while its source epochs were being stored
             self._hub.fetched(one.mirrored, len(made.chunk.records))
             for other in self._hub.sessions.of(led):
                 if other is cursor or self._rides(other):
