@@ -202,6 +202,34 @@ def test_a_killed_follower_leaves_the_in_sync_set_and_comes_back(pair: RunningTo
     asyncio.run(body())
 
 
+def test_one_that_has_failed_is_begun_anew_though_its_followers_have_nothing_to_say(
+    pair: RunningTopology, topic: str
+) -> None:
+    a = pair.clusters["A"]
+    a.create_topic(topic, partitions=2, replication=3)
+    write(a.bootstrap, topic, 100, partitions=2)
+
+    async def body() -> None:
+        async with running(pair) as mirror:
+            await mirror.begin(topic)
+            for partition in (0, 1):
+                await mirror.until_at(50, partition)
+            epoch = mirror.led(0).leader_epoch
+            failed = mirror.process.lifecycle.mirrored(mirror.keys[0])
+            assert failed is not None
+            await mirror.process.lifecycle.fail(failed, "for a test")
+            await in_thread(write, a.bootstrap, topic, 20, partitions=2)
+            await mirror.until_at(60, 1)
+            assert mirror.led(0).high_watermark == 50
+            await mirror.begin(topic)  # the leader is the same, so that followers mention the partition no more
+            await mirror.until_at(60)
+            assert mirror.led(0).leader_epoch > epoch  # it was cut: in an epoch of its own
+            await identical(pair, topic, (0, 1))
+            await mirror.stop_mirroring()
+
+    asyncio.run(body())
+
+
 def test_a_killed_process_goes_on_where_the_log_ends(pair: RunningTopology, topic: str, tmp_path: Path) -> None:
     a = pair.clusters["A"]
     a.create_topic(topic, partitions=2, replication=3)
