@@ -38,6 +38,8 @@ EVENTS_ALONE = ("jsonl", "edn", "bench")
 """Sources of histories that tell in events what happened: what they do not tell of did not happen."""
 VALID, UNKNOWN, INVALID = "valid", "unknown", "invalid"
 _ALWAYS = ("ops", "op_records")
+_SAYS_WHAT_WAS_DUE = {"mirror_states": (2, 3, 4), "group_offsets": (4,)}
+"""Table → sections of the catalogue whose kinds would accuse the wrong one, or nobody, where it has been lost."""
 _OF_A_RUN = (*_ALWAYS, "log_ends", "batches", "records", "final_reads")
 
 
@@ -142,29 +144,39 @@ def expected_tables(run: StoredRun) -> tuple[str, ...]:
         expected.append("mirror_states")
     if meta.schedule:
         expected.append("faults")
+    if meta.test.workload == "groups":
+        expected.append("group_offsets")
     return tuple(expected)
 
 
 def _applicable(run: StoredRun) -> tuple[list[Checker], dict[str, str], list[str]]:
     """Checkers that can look at something; kind → the table it lacks; and why anything is unknown for that."""
-    expected = expected_tables(run)
+    absent = [table for table in expected_tables(run) if not run.has(table)]
     chosen: list[Checker] = []
     unjudged: dict[str, str] = {}
-    needed: dict[str, list[str]] = {}
+    needed: dict[str, list[str]] = {table: [] for table in absent}
     for checker in CHECKERS.values():
-        lacking = {kind.name: [t for t in kind.requires if not run.has(t)] for kind in checker.kinds}
+        lacking = {kind.name: _lacking(kind, run, absent) for kind in checker.kinds}
         if any(not tables for tables in lacking.values()):
             chosen.append(checker)
         for kind, tables in lacking.items():
             if tables:
                 unjudged[kind] = f"table {tables[0]} is missing"
                 for table in tables:
-                    if table in expected:
-                        needed.setdefault(table, []).append(kind)
+                    if table in needed:
+                        needed[table].append(kind)
     missing = [
-        f"table {table} is missing in {run.path}, so {_some(kinds)} cannot be judged" for table, kinds in needed.items()
+        f"table {table} is missing in {run.path}, so "
+        + (f"{_some(kinds)} cannot be judged" if kinds else "what it would show was not looked at")
+        for table, kinds in needed.items()
     ]
     return chosen, unjudged, missing
+
+
+def _lacking(kind: Kind, run: StoredRun, absent: Sequence[str]) -> list[str]:
+    required = [table for table in kind.requires if not run.has(table)]
+    told = [table for table in absent if kind.section in _SAYS_WHAT_WAS_DUE.get(table, ())]
+    return required + [table for table in told if table not in required]
 
 
 def _findings(stored: DataFrame | None, contract: Contract) -> tuple[Finding, ...]:

@@ -35,6 +35,8 @@ def final_state(t: Tables) -> DataFrame:
         parts.append(_final_reads(t))
     if t.has("log_ends"):
         parts.append(_logs(t))
+        if t.stored.imported:
+            parts.append(_expired(t))
     # One after the other rather than side by side: then one exchange is enough.
     rows = reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), parts)
     found = set(rows.columns)
@@ -67,6 +69,12 @@ def _logs(t: Tables) -> DataFrame:
         # Ends alone show no record; they say nothing of what is below them.
         logs = logs.where("log_start = log_end")
     return logs.select(*KEY, "log_start", "log_end", F.col("time_ns").alias("look_ns"))
+
+
+def _expired(t: Tables) -> DataFrame:
+    """What an imported history tells of retention: a log start without a look at the log."""
+    told = t.table("log_ends").where("broker is null and log_end is null and log_start is not null")
+    return with_era(t, told, F.col("time_ns")).select(*KEY, "log_start")
 
 
 def _polled_ends(t: Tables) -> DataFrame:

@@ -109,3 +109,33 @@ def test_a_generated_history_is_valid_and_its_client_kinds_are_all_looked_at(
     judgement = judge(tmp_path / "run", "kafka-clean", spark)
     assert (judgement.verdict, judgement.findings) == ("valid", ()), judgement.why
     assert {"lost_write", "duplicate", "phantom", "reordered", "poll_skip"} <= set(judgement.looked_at)
+
+
+def test_a_table_that_says_what_was_due_must_be_there_before_anybody_is_accused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    h = History(source="shatter", test={"contract": "cluster-mirror/strict", "mirror": "reference"})
+    h.send("p", "A", "t", 0, "v0", "v1", offset=0)
+    h.log("A", "t", 0, (0, "v0"), (1, "v1"), broker=1, leader=1)
+    h.log("B", "t", 0, (0, "v0"), broker=1, leader=1)  # stopped before v1: so it was said in mirror_states
+    for cluster, end in (("A", 2), ("B", 1)):
+        h.poll("f", cluster, "t", 0, *((n, f"v{n}") for n in range(end)), phase="final")
+        h.final_read(cluster, "t", 0, end)
+    place = {"cluster": "B", "topic": "t", "partition": 0, "mirror": "A-B"}
+    run = h.write(tmp_path / "without")
+    judgement = judge(run, None, spark)
+    assert (judgement.verdict, judgement.findings) == ("unknown", ())
+    assert f"table mirror_states is missing in {run}, so " in judgement.why
+    assert judgement.unjudged["mirror_loss"] == "table mirror_states is missing"
+    h.row("mirror_states", state="STOPPED", event="stop", source_offset=1, destination_offset=1, **place)
+    assert judge(h.write(tmp_path / "with"), None, spark).verdict == "valid"
+
+
+def test_every_table_that_a_run_of_ours_writes_is_missed(spark: SparkSession, tmp_path: Path) -> None:
+    h = History(source="shatter")
+    h.send("p", "A", "t", 0, "v0", offset=0)
+    h.poll("f", "A", "t", 0, (0, "v0"), phase="final")
+    h.log("A", "t", 0, (0, "v0"), broker=1, leader=1)
+    judgement = judge(h.write(tmp_path / "run"), None, spark)
+    assert judgement.verdict == "unknown"
+    assert "table final_reads is missing" in judgement.why

@@ -44,6 +44,14 @@ def half_of_it_closed_by_a_late_abort(h: Lines, fault: bool) -> None:
     h.poll("A", *([] if fault else [(0, "x1")]), (2, "y"), p=1, isolation="read_committed", by="c2")
 
 
+@KAFKA.story("lost_write/passed")
+def passed_over_where_nothing_expired(h: Lines, fault: bool) -> None:
+    """A reader begins at offset 2: retention took what is below, or only offset 0."""
+    h.send("A", "v0", "v1", "v2", "v3", at=0)
+    h.both("admin", "retention", cluster="A", topic=h.topic("t"), partition=0, log_start=1 if fault else 2)
+    h.poll("A", (2, "v2"), (3, "v3"), by="c1")
+
+
 @KAFKA.story("lost_write/gone")
 def acknowledged_and_gone_after_a_reassignment(h: Lines, fault: bool) -> None:
     """Redpanda 21.11.2 under kill and membership changes: a hole where an acknowledged record was."""
