@@ -4,8 +4,9 @@ Proves: of two records that one consumer read one after the other from one parti
 or in consecutive successful polls (form `external`), the second is not behind the first, or a record lies between them
 that others read or the log holds, and that this consumer should have been given.
 
-Judged from one assignment to the next: assign, subscribe and crash events of the process start anew. Consecutive polls
-of a group's member are judged only where the history records assignments; without them a rebalance explains anything.
+Judged from one assignment to the next: assign, subscribe and crash events of the process start anew, and so do polls
+in which its group was rebalanced. Consecutive polls of a group's member are judged only where the history records
+assignments; without them a rebalance explains anything.
 Members of share groups are not judged: what one of them releases comes again, in any order.
 
 Cannot see: a consumer that leaves out records which nobody else saw (`lost_write`), and what a read_committed reader
@@ -40,6 +41,8 @@ NONMONOTONIC_POLL = Kind(
     sources=("Jepsen: jepsen.tests.kafka nonmonotonic-poll, int-nonmonotonic-poll",),
     forms=("internal", "external"),
 )
+
+_REBALANCE = "rebalance"  # action of a record of `op_records`
 
 
 def find(t: Tables) -> DataFrame | None:
@@ -102,12 +105,12 @@ def _told(t: Tables, odd: DataFrame) -> DataFrame:
     )
     steps = steps.join(polls, "before_index", "left")
     moved, assigned = F.lit(False), F.lit(False)
-    if t.facts.moves:
-        moves = t.ops.where("f in ('assign', 'subscribe', 'crash') and type != 'invoke'").select("process", "index")
-        marks = moves.groupBy("process").agg(F.sort_array(F.collect_list("index")).alias("moves"))
-        steps = steps.join(F.broadcast(marks), "process", "left").withColumn("moves", F.coalesce("moves", F.array()))
-        moved = F.exists("moves", lambda at: (at > F.col("before_index")) & (at < F.col("op_index")))
-        assigned = F.exists("moves", lambda at: at < F.col("before_index"))
+    if t.facts.moves or _REBALANCE in t.facts.actions:
+        steps = steps.join(F.broadcast(_moves(t)), "process", "left").withColumns(
+            {name: F.coalesce(name, F.array()) for name in ("moves", "assigns")}
+        )
+        moved = F.exists("moves", lambda at: (at > F.col("before_index")) & (at <= F.col("op_index")))
+        assigned = F.exists("assigns", lambda at: at < F.col("before_index"))
     within = F.col("before_index") == F.col("op_index")
     steady = (
         (F.col("type") == "ok")
@@ -121,6 +124,18 @@ def _told(t: Tables, odd: DataFrame) -> DataFrame:
         .where(within | steady)
         .select(*(*KEY, "process", "isolation", "offset", "value", "op_index", "form", "before", "before_index"))
     )
+
+
+def _moves(t: Tables) -> DataFrame:
+    """One row per process: moves (indices of the events at which its consumer may have come to stand elsewhere: a poll
+    in which its group was rebalanced is one itself), assigns (those that gave it partitions by name)."""
+    moves = t.ops.where("f in ('assign', 'subscribe', 'crash') and type != 'invoke'").select("process", "index", "f")
+    if _REBALANCE in t.facts.actions:
+        told = t.table("op_records").where(F.col("action") == _REBALANCE).select(F.col("op_index").alias("index"))
+        polls = t.ops.where("f in ('poll', 'txn')").select("process", "index", "f")
+        moves = moves.unionByName(polls.join(told.distinct(), "index", "left_semi"))
+    assign = F.when(F.col("f") == "assign", F.col("index"))
+    return moves.groupBy("process").agg(F.collect_list("index").alias("moves"), F.collect_list(assign).alias("assigns"))
 
 
 def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:
