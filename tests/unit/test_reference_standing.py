@@ -90,6 +90,45 @@ class TestHeartbeats:
         with pytest.raises(MirrorError, match="reads its records again"):
             asyncio.run(made.save([replace(RECORD, state=S.STOPPING)]))
         assert made.records[KEY] is RECORD
+        store: Any = made.store
+        assert store.stored == []
+
+    def test_a_request_waits_until_the_records_are_read_again_and_nobody_stores_another_one_s(self) -> None:
+        async def body() -> None:
+            h = hub(Clock())
+            made = life(h)
+            h.doubt()
+            request = asyncio.create_task(made.request([KEY], S.STOPPING, from_states=[S.MIRRORING]))
+            await asyncio.sleep(0.1)
+            assert not request.done()
+            assert made.renew({KEY: replace(RECORD, owner=101)})
+            h.records_are_old = False
+            with pytest.raises(MirrorError, match="t-0 is process 101's now"):
+                await request
+
+        asyncio.run(body())
+
+    def test_a_partition_that_was_held_for_another_process_in_vain_is_fed_again(self) -> None:
+        async def body() -> None:
+            made = life(hub(Clock()))
+            fed = []
+
+            async def mirror(group: Sequence[object]) -> None:
+                fed.extend(group)
+
+            made.work[S.MIRRORING] = mirror
+            held = made.attach(RECORD)
+            held.led.leading, held.led.feed, held.led.limit = True, Feed.SOURCE, 10
+            made._dispatch()
+            await asyncio.sleep(0)
+            assert fed == [held]
+            held.led.limit = None
+            await asyncio.sleep(0)
+            made._dispatch()
+            await asyncio.sleep(0)
+            assert fed == [held]
+
+        asyncio.run(body())
 
 
 class TestRecordsReadAgain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,8 @@ class Hub:
         self.epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
         self.bump: Callable[[Mirrored, int], Awaitable[None]] | None = None
         self.records_are_old = False  # this process may have been taken over from since it read its records
+        self.doubts = 0  # how often that came to be so
+        self.doubted_at = -math.inf
         self._beat_at: float | None = None
         self._mirrored: dict[LedPartition, Mirrored] = {}
         self._unsaved: set[Mirrored] = set()  # the state topic does not have their source epochs yet
@@ -80,8 +83,13 @@ class Hub:
     def beaten(self, sent_at: float) -> None:
         """The controller took a heartbeat. One that came late may have found this process fenced."""
         if self._beat_at is not None and sent_at - self._beat_at > _DOUBT_S:
-            self.records_are_old = True
+            self.doubt()
         self._beat_at = sent_at
+
+    def doubt(self) -> None:
+        """The controller may have fenced this process."""
+        self.records_are_old, self.doubted_at = True, self.clock()
+        self.doubts += 1
 
     @property
     def in_doubt(self) -> bool:

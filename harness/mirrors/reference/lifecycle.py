@@ -32,7 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.2  # at least, while nobody pokes
 _BACK_OFF_S: Final = 1.0
-_SURE_S: Final = 10.0
+_NOT_STORED_S: Final = 0.5
+_SURE_S: Final = 5.0
 _SURE_LOOK_S: Final = 0.05
 
 S = PartitionState
@@ -65,7 +66,8 @@ class Lifecycle:
     # --- records -----------------------------------------------------------------------------------------------
 
     async def save(self, records: Sequence[PartitionRecord]) -> None:
-        """Store records, then count them as true. Raises MirrorError when they cannot be stored, or are in doubt.
+        """Store records, then count them as true. Raises MirrorError when they cannot be stored, are in doubt, or are
+        another process's.
 
         They are changes of what counts as true at the call: one that is being stored meanwhile is not undone.
         """
@@ -73,6 +75,10 @@ class Lifecycle:
             return
         if self.hub.in_doubt:
             raise MirrorError(self._doubt())
+        for record in records:
+            now = self.records.get(record.key)
+            if now is not None and now.owner != self.hub.me and record.owner != self.hub.me:
+                raise MirrorError(f"{record.key.topic}-{record.key.partition} is process {now.owner}'s now")
         known = {record.key: self.records.get(record.key) for record in records}
         while under_way := {self._saving[key] for key in known if key in self._saving}:
             await asyncio.wait(under_way)
@@ -86,7 +92,7 @@ class Lifecycle:
             done.set_result(None)
 
     async def until_sure(self) -> None:
-        """Wait while other processes may have taken over from this one. Raises MirrorError after 10 s."""
+        """Wait while other processes may have taken over from this one. Raises MirrorError after 5 s."""
         deadline = self.hub.clock() + _SURE_S
         while self.hub.in_doubt:
             if self.hub.clock() > deadline:
@@ -143,7 +149,10 @@ class Lifecycle:
             self.detach(key)
         for key, record in stored.items():
             if record != self.records.get(key):
-                self.detach(key)
+                if record.owner == self.hub.me:
+                    self.begin_anew(key, record.topic_id)
+                else:
+                    self.detach(key)
                 self.resumed.add(key)
         self.records.clear()
         self.records.update(stored)
@@ -211,6 +220,7 @@ class Lifecycle:
         """This process has nothing to do with it any more."""
         known = self._mirrored.pop(key, None)
         if known is not None:
+            _forget_trouble(known)
             self.hub.remove(known.led)
 
     def begin_anew(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
@@ -221,6 +231,7 @@ class Lifecycle:
             self.detach(key)
             return
         del self._mirrored[key]
+        _forget_trouble(known)
         self.hub.forget_source(known.led)
         known.led.feed, known.led.limit, known.led.shifts = Feed.HELD, None, OffsetShifts()
         self.hub.rewind(known.led)
@@ -230,7 +241,7 @@ class Lifecycle:
         records = []
         for mirrored in group:
             record = self.records.get(self.key_of(mirrored))
-            if record is None:
+            if record is None or record.owner != self.hub.me:
                 return False
             epochs, shifts = mirrored.source_epochs.entries, mirrored.led.shifts.entries
             records.append(replace(record, source_epochs=epochs, shifts=shifts))
@@ -238,6 +249,7 @@ class Lifecycle:
             await self.save(records)
         except MirrorError as error:
             _LOG.warning("source epochs of %d partitions (%s, …): %s", len(group), group[0].name, error)
+            await asyncio.sleep(_NOT_STORED_S)  # what they came with is fetched again
             return False
         return True
 
@@ -284,7 +296,8 @@ class Lifecycle:
     @staticmethod
     def _settled(record: PartitionRecord, mirrored: Mirrored) -> bool:
         if record.state is S.MIRRORING:  # a trouble that is being looked into holds the feed, and may give up the lead
-            return mirrored.trouble is not None or (mirrored.led.leading and mirrored.led.feed is Feed.SOURCE)
+            led = mirrored.led  # held for another process that did not take it, or fed
+            return mirrored.trouble is not None or (led.leading and led.feed is Feed.SOURCE and led.limit is None)
         if record.state is S.PAUSED:
             return mirrored.led.leading
         return False
@@ -318,3 +331,9 @@ class Lifecycle:
     def _retry_later(self, keys: Iterable[PartitionKey]) -> None:
         self._not_before.update(dict.fromkeys(keys, self.hub.clock() + _BACK_OFF_S))
         asyncio.get_running_loop().call_later(_BACK_OFF_S, self.poked.set)
+
+
+def _forget_trouble(mirrored: Mirrored) -> None:
+    """What was being found out, or cut, is nobody's business any more."""
+    if mirrored.trouble is not None:
+        mirrored.trouble.cancel()

@@ -98,10 +98,13 @@ class MirrorProcess:
         for listener in self.settings.listeners:
             await self.server.listen(listener.name, "0.0.0.0", listener.bind_port or listener.port)  # noqa: S104
         await self.registration.register()
+        self._keep(self.registration.keep())
         if self.lifecycle.records:  # others may have taken over from this one while it waited to be a broker again
             self.lifecycle.renew((await self.store.load())[0])
+            if not self.sharing.alone:
+                hub.doubt()
         _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
-        for part in (self.registration, self.looking, self.isr, self.strays, self.sharing, self.lifecycle):
+        for part in (self.looking, self.isr, self.strays, self.sharing, self.lifecycle):
             self._keep(part.keep())
         for loop in self.control.loops():
             self._keep(loop)

@@ -117,8 +117,11 @@ class Sharing:
         meta = self._looking.last
         if meta is None or self._hub.me not in meta.brokers:
             return  # fenced: others will think that this one is gone
-        if self._hub.records_are_old and not await self._renew():
-            return
+        if self._hub.records_are_old:
+            # Who thought it dead may be about to take over from it.
+            early = not self.alone and now - self._hub.doubted_at < _GONE_S + _EVERY_S
+            if early or not await self._renew():
+                return
         owners = {record.owner for record in self._life.records.values()} | set(self._missed_since)
         for process in owners - live:
             since = self._missed_since.setdefault(process, now)
@@ -133,7 +136,10 @@ class Sharing:
 
     async def _renew(self) -> bool:
         """Others may have taken over from this process: what is stored counts, not what it remembers."""
+        doubts = self._hub.doubts
         if not self._life.at_rest or not self._life.renew((await self._life.store.load())[0]):
+            return False
+        if self._hub.doubts != doubts:  # once more, meanwhile
             return False
         self._hub.expected_topics.update(key.topic for key in self._life.records)
         self._hub.records_are_old = False
@@ -154,6 +160,8 @@ class Sharing:
 
     async def _take_over(self, process: int, live: frozenset[int]) -> None:
         stored, _ = await self._life.store.load()
+        if process in (await self._looking.look()).brokers:
+            return  # it is back
         await self._handing_over.take_in(stored)
         mine = []
         for key, record in stored.items():

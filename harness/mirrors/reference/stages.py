@@ -232,8 +232,12 @@ class Stages:
     def _hold(self, group: Sequence[Mirrored]) -> None:
         """Followers may still get what another one of them has."""
         for mirrored in group:
-            ended = self._life.record_of(mirrored).last_mirrored  # an interrupted stop: own records may follow it
-            mirrored.led.limit = mirrored.led.log_end if ended < 0 else min(mirrored.led.log_end, ended)
+            record, limits = self._life.record_of(mirrored), [mirrored.led.log_end]
+            if record.last_mirrored >= 0:  # an interrupted stop: own records may follow it
+                limits.append(record.last_mirrored)
+            if record.cut is not None:  # outstanding: what lies behind it is not the source's
+                limits.append(record.cut)
+            mirrored.led.limit = min(limits)
             mirrored.led.feed = Feed.SOURCE
             for cursor in self._hub.sessions.of(mirrored.led):
                 if cursor.next_offset > mirrored.led.log_end:
@@ -244,6 +248,7 @@ class Stages:
         """Wait until the followers have told where the log ends; returns those where it is so."""
         deadline = self._hub.clock() + _LEVEL_S
         while self._hub.clock() < deadline and any(m.led.high_watermark is None for m in group):
+            self._be_sure()
             await asyncio.sleep(_LOOK_S)
         return [m for m in group if m.led.high_watermark is not None]
 
@@ -251,6 +256,7 @@ class Stages:
         """Wait until every in-sync follower stands at the log end; returns those where it is so."""
         deadline = self._hub.clock() + timeout_s
         while self._hub.clock() < deadline and not all(m.led.leveled for m in group):
+            self._be_sure()
             await asyncio.sleep(_LOOK_S)
         return [m for m in group if m.led.leveled]
 
@@ -260,6 +266,9 @@ class Stages:
         longer = [m for m, end in ends.items() if m.led.log_end > end]
         own_epochs = [m.led for m in longer if m.led.own_epochs and not m.led.epoch_is_fresh]
         if own_epochs:
+            for led in own_epochs:
+                led.feed = Feed.HELD
+                self._hub.rewind(led)
             await self._bumping.begin_epochs(own_epochs)
         for mirrored in longer:
             led, end = mirrored.led, ends[mirrored]
@@ -267,6 +276,11 @@ class Stages:
             led.truncate(end, now=self._hub.clock())
             self._hub.rewind(led)
             self._hub.tell_cuts(led)
+
+    def _be_sure(self) -> None:
+        """Nothing is waited for that another process may have taken over: records cannot be read again meanwhile."""
+        if self._hub.in_doubt:
+            raise WireError("another process may have taken over from this one; its records are read again first")
 
     async def _store_offsets(self, group: Sequence[Mirrored]) -> None:
         """The last mirrored offset, to which a failback cuts. An interrupted stop keeps its own."""
