@@ -69,7 +69,10 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
 
     async def body() -> None:
         async with running(pair) as one, running(pair, broker_id=101) as two:
-            await until(lambda: two.process.sharing.live() == {100, 101}, 10, lambda: str(two.process.sharing.live()))
+            for mirror in (one, two):
+                live = mirror.process.sharing.live
+                await until(lambda live=live: live() == {100, 101}, 10, lambda live=live: str(live()))
+                await mirror.process.lifecycle.until_sure()  # it has read what there was before the topic
             (found,) = [t for t in await one.process.discover(one.name) if t.name == topic]
             await one.process.add_topic(one.name, found)
             ours, theirs = one.process.lifecycle.records, two.process.lifecycle.records
