@@ -32,9 +32,9 @@ from typing import Any, Final
 
 from harness.errors import HistoryError
 from harness.history.edn_export import HEADER, export_edn
-from harness.history.edn_reader import EdnError, EdnReader, Keyword, freeze, to_edn
+from harness.history.edn_reader import EdnError, EdnReader, Keyword, UnreadableEdnError, freeze, to_edn
 from harness.history.edn_values import LOOK_AHEAD, unique_per_key
-from harness.history.importing import RunBuilder, no_garbage_collection
+from harness.history.importing import RunBuilder, no_garbage_collection, refuse_foreign
 from harness.history.jsonl_faults import FaultMapper
 from harness.history.jsonl_fields import INT32, INT64
 from harness.history.ops import OpRecord
@@ -56,6 +56,7 @@ def import_edn(path: Path | str, run_dir: Path | str) -> Path:
     Raises StorageError when `run_dir` cannot be written.
     """
     path = Path(path)
+    refuse_foreign(path)
     with RunBuilder(run_dir, source="edn") as builder, no_garbage_collection():
         operations = _Operations(builder)
         try:
@@ -67,6 +68,8 @@ def import_edn(path: Path | str, run_dir: Path | str) -> Path:
                 for form in itertools.chain(first, forms):
                     operations.count += 1
                     operations.add(form)
+        except UnreadableEdnError as error:
+            raise HistoryError(f"{path}, line {error.line}: {error}") from None
         except EdnError as error:
             raise HistoryError(f"{path}, line {error.line}: not EDN: {error}") from None
         except _BadOperationError as error:
@@ -105,14 +108,14 @@ class _Operations:
         self.per_key = False
 
     def comment(self, text: str) -> None:
-        """A comment may say what keys and processes stand for (written by export_edn)."""
-        if not text.startswith(HEADER):
+        """A comment may say what keys and processes stand for (written by export_edn); any other is passed over."""
+        header = _header(text)
+        if header is None:
             return
         self.exported = True
-        for form in EdnReader(io.StringIO(text.removeprefix(HEADER))):
-            for key, (topic, partition) in form.get(":keys", {}).items():
-                self._places[key] = (topic, partition)
-            self._processes.update(form.get(":processes", {}))
+        for key, (topic, partition) in header.get(":keys", {}).items():
+            self._places[key] = (topic, partition)
+        self._processes.update(header.get(":processes", {}))
 
     def add(self, op: Any) -> None:
         """One operation. Raises _BadOperationError."""
@@ -142,9 +145,10 @@ class _Operations:
                 f"expected :f of a client to be :send, :poll, :txn, :assign, :subscribe, :crash or"
                 f" :debug-…, found {_show(op.get(':f'))}"
             )
-        for entry in op.get(":rebalance-log") or ():
+        for entry in _list(op.get(":rebalance-log"), ":rebalance-log to be a vector of maps"):
             if type(entry) is dict:
-                records.extend(OpRecord("rebalance", *self._place(key)) for key in entry.get(":keys") or ())
+                keys = _list(entry.get(":keys"), ":keys in :rebalance-log to be a vector")
+                records.extend(OpRecord("rebalance", *self._place(key)) for key in keys)
         cluster = _text(op, ":cluster") or "A"
         self._builder.saw(cluster)
         error, words = _error(op)
@@ -197,19 +201,16 @@ class _Operations:
         if type(pair) is not list or len(pair) != 2:
             raise _BadOperationError(f"expected a pair [offset value], found {_show(pair)}")
         offset, value = pair
-        if offset is not None and (type(offset) is not int or not -INT64 <= offset < INT64):
-            raise _BadOperationError(f"expected an offset to be an integer or nil, found {_show(offset)}")
-        return offset, value
+        return _offset(offset), value
 
     def _assigned(self, op: dict[Any, Any]) -> list[OpRecord]:
         keys = op.get(":keys", op.get(":value"))
         if not isinstance(keys, list):
             return []
         offsets = op.get(":offsets") or {}
-        return [
-            OpRecord("assign", *self._place(key), offsets.get(freeze(key)) if isinstance(offsets, dict) else None)
-            for key in keys
-        ]
+        if type(offsets) is not dict:
+            raise _BadOperationError(f"expected :offsets to be a map {{k offset}}, found {_show(offsets)}")
+        return [OpRecord("assign", *self._place(key), _offset(offsets.get(freeze(key)))) for key in keys]
 
     def _place(self, key: Any) -> Place:
         key = freeze(key)
@@ -247,6 +248,36 @@ class _Operations:
         if error is not None:
             fields["error"] = f"{error} {words or ''}".strip()
         self._faults.event(fields, Keyword(process).name, type_, f, time_ns)
+
+
+def _header(text: str) -> dict[str, Any] | None:
+    """What a comment of export_edn says; None when somebody else wrote it."""
+    if not text.startswith(HEADER):
+        return None
+    try:
+        forms = list(EdnReader(io.StringIO(text.removeprefix(HEADER))))
+    except EdnError:
+        return None
+    header = forms[0] if len(forms) == 1 else None
+    if type(header) is not dict or not header or not header.keys() <= {":keys", ":processes"}:
+        return None
+    keys, processes = header.get(":keys", {}), header.get(":processes", {})
+    if type(keys) is not dict or type(processes) is not dict:
+        return None
+    good = all(type(number) is int and _is_place(place) for number, place in keys.items())
+    return header if good and all(type(n) is int and type(p) is str for n, p in processes.items()) else None
+
+
+def _is_place(place: Any) -> bool:
+    if type(place) is not list or len(place) != 2 or type(place[0]) is not str:
+        return False
+    return place[1] is None or (type(place[1]) is int and -INT32 <= place[1] < INT32)
+
+
+def _offset(offset: Any) -> int | None:
+    if offset is not None and (type(offset) is not int or not -INT64 <= offset < INT64):
+        raise _BadOperationError(f"expected an offset to be an integer or nil, found {_show(offset)}")
+    return offset
 
 
 def _place_of(key: Any) -> Place:

@@ -6,7 +6,8 @@ whether the file holds one form a line, one large vector, or pretty-printed form
 
 Vectors, lists and sets become lists, maps become dicts, keywords and symbols become `Keyword`. A tag
 (`#jepsen.history.Op{…}`, `#inst "…"`, `#object[…]`) is read as the form behind it. Ratios and characters stay
-text. It does not check that sets and maps have no repeated members.
+text. It does not check that sets and maps have no repeated members. `##NaN` and `##Inf` are refused, and so are forms
+nested more than 100 deep.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _SET: Final = "#{"
 _SKIP: Final = "#_"
 _CHUNK: Final = 1 << 18
 _CACHE: Final = 10_000
+_DEPTH: Final = 100
 _MISSING: Final = object()
 _DISCARD: Final = object()
 _CLOSERS: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}
@@ -56,6 +58,10 @@ class EdnError(Exception):
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
         self.line = line
+
+
+class UnreadableEdnError(EdnError):
+    """EDN that this reader does not take."""
 
 
 class EdnReader:
@@ -114,7 +120,11 @@ class EdnReader:
             first = token[0]
             if first not in _SPECIAL:
                 if token.isdecimal():
-                    form = int(token)
+                    try:
+                        form = int(token)
+                    except ValueError:  # Python's limit on digits
+                        self._token = number
+                        raise UnreadableEdnError(self.line, f"an integer has {len(token)} digits") from None
                 else:
                     form = atoms.get(token, _MISSING)
                     if form is _MISSING:
@@ -134,6 +144,9 @@ class EdnReader:
                 if not stack and not self._outer and first in "[(":
                     self._outer = token
                     continue
+                if len(stack) == _DEPTH:
+                    self._token = number
+                    raise UnreadableEdnError(self.line, f"expected forms nested at most {_DEPTH} deep, found more")
                 stack.append((self._opened, current))
                 self._opened, current = token, []
                 continue
@@ -145,6 +158,9 @@ class EdnReader:
                 if token == _SKIP:
                     self._discards = True
                     current.append(_DISCARD)
+                elif token.startswith("##"):
+                    self._token = number
+                    raise UnreadableEdnError(self.line, f"expected a number, a string or nil, found {token}")
                 continue
             else:
                 if not _closed(token):

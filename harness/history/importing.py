@@ -20,6 +20,14 @@ from harness.history.writer import PartWriter
 
 _ROWS_PER_FILE: Final = 200_000
 _NO_SIGNATURE: Final = object()
+_FOREIGN: Final = {
+    b"\x1f\x8b": "is compressed with gzip; unpack it with gunzip first",
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it with unzstd first",
+    b"PK\x03\x04": "is a zip archive; unpack it first",
+    b"\xef\xbb\xbf": "begins with a byte order mark; save it as UTF-8 without one",
+    b"\xff\xfe": "begins with a byte order mark of UTF-16; save it as UTF-8 without one",
+    b"\xfe\xff": "begins with a byte order mark of UTF-16; save it as UTF-8 without one",
+}  # how a file begins → what it is, and the mend
 
 
 class RunBuilder:
@@ -152,6 +160,19 @@ class RunBuilder:
             writer = self._writers[table] = PartWriter(self.run_dir, table)
         writer.write_rows(rows)
         rows.clear()
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise HistoryError for a file whose first bytes say that it is no plain text. A file that cannot be opened is
+    left to its reader."""
+    try:
+        with path.open("rb") as source:
+            head = source.read(4)
+    except OSError:
+        return
+    for begin, what in _FOREIGN.items():
+        if head.startswith(begin):
+            raise HistoryError(f"{path} {what}")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.errors import HistoryError
-from harness.history.importing import RunBuilder, no_garbage_collection
+from harness.history.importing import RunBuilder, no_garbage_collection, refuse_foreign
 from harness.history.jsonl_events import EventMapper
 from harness.history.jsonl_fields import INT64, BadLineError, show, valid_text, wrong
 
@@ -33,6 +33,7 @@ def import_jsonl(path: Path | str, run_dir: Path | str, *, time_unit: str = "ms"
     path = Path(path)
     if time_unit not in TIME_UNITS:
         raise HistoryError(f"time unit {time_unit!r} does not exist; there are {', '.join(TIME_UNITS)}")
+    refuse_foreign(path)
     with RunBuilder(run_dir, source="jsonl") as builder, no_garbage_collection():
         events = EventMapper(builder)
         lines = _read(path, events, TIME_UNITS[time_unit])

@@ -10,6 +10,7 @@ from harness.history.importing import RunBuilder
 from harness.history.jsonl_fields import (
     INT16,
     INT32,
+    INT64,
     BadLineError,
     Line,
     flag,
@@ -92,6 +93,8 @@ class EvidenceMapper:
 
     def _record(self, replica: tuple[str, int, int, str], partition: int, record: Line, ends: Mapping[Any, int]) -> int:
         offset = need_whole(record, "offset")
+        if offset == INT64 - 1:  # the log would end beyond it
+            raise wrong(record, "offset", f"less than {offset}")
         epoch, txn, key = whole(record, "lepoch", INT32), text(record, "txn"), record.get("key")
         control = text(record, "ctl")
         control = None if control is None else _CONTROL_NAMES.get(control.upper(), control.upper())

@@ -3,6 +3,7 @@ line, no traceback. None of them gets as far as Spark."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -22,7 +23,7 @@ def lines(*events: dict[str, Any]) -> str:
     return "".join(json.dumps(e) + "\n" for e in events)
 
 
-JSONL = {
+JSONL: dict[str, tuple[str | bytes, str]] = {
     "nothing": ("", "holds no event"),
     "only blank lines": ("\n\n", "holds no event"),
     "a truncated last line": (lines(SEND) + '{"index": 1, "process": "p", "ty', "line 2: expected a JSON object"),
@@ -47,7 +48,7 @@ JSONL = {
         "line 1: .*column isr takes list",
     ),
 }
-EDN = {
+EDN: dict[str, tuple[str | bytes, str]] = {
     "nothing": ("", "holds no operation"),
     "a truncated last line": ("{:type :invoke, :process 0, :f :send, :value [[:send 0", "line 1: not EDN: .*closed"),
     "an index twice": ("{:index 0 :type :ok :process 0 :f :poll :value []}\n" * 2, "line 2: .*greater than 0"),
@@ -57,6 +58,10 @@ EDN = {
     "a number": ("17", "line 1: expected an operation as a map"),
     "an offset that is none": ('{:type :ok :process 0 :f :poll :value [[:poll {0 [["x" 1]]}]]}', "line 1: .*offset"),
 }
+for _kind, _text in ((JSONL, lines(SEND)), (EDN, "{:type :ok :process 0 :f :poll}")):
+    _kind["a byte order mark"] = ("\ufeff" + _text, "begins with a byte order mark; save it as UTF-8 without one")
+    _kind["UTF-16"] = (_text.encode("utf-16"), "begins with a byte order mark of UTF-16; save it as UTF-8")
+    _kind["gzip"] = (gzip.compress(_text.encode()), "is compressed with gzip; unpack it with gunzip first")
 CASES = [("jsonl", n, *c) for n, c in JSONL.items()] + [("edn", n, *c) for n, c in EDN.items()]
 
 

@@ -106,6 +106,9 @@ def test_keywords_are_not_strings() -> None:
         ("{:a 1} ]", 1, "] closes nothing"),
         ("{:a 1}\n#_", 2, "nothing follows #_"),
         ("{:a 1 #_}", 1, "nothing follows #_"),
+        ("\n{:a ##NaN}", 2, "expected a number, a string or nil, found ##NaN"),
+        ("\n" + "{:a " * 200 + "1" + "}" * 200, 2, "nested at most 100 deep"),
+        ("\n" + "9" * 5000, 2, "an integer has 5000 digits"),
     ],
 )
 @pytest.mark.parametrize("chunk", [3, 1 << 18])
@@ -283,6 +286,18 @@ def test_index_and_time_may_be_absent(tmp_path: Path) -> None:
         ("{:type :ok :process 0 :f :poll :index -1}", "expected :index to be greater than 0, found -1"),
         ("{:type :ok :process 0 :f :poll :index :x}", "expected :index to be an integer, found :x"),
         ("{:type :ok :process 0 :f :poll :time :x}", "expected :time to be nanoseconds, found :x"),
+        ("{:type :ok :process 0 :f :poll :rebalance-log 5}", "expected :rebalance-log to be a vector of maps, found 5"),
+        ("{:type :ok :process 0 :f :poll :rebalance-log [{:keys 5}]}", "expected :keys in :rebalance-log to be a vect"),
+        ('{:type :ok :process 0 :f :assign :value [1] :offsets {1 "x"}}', 'offset to be an integer or nil, found "x"'),
+        (
+            "{:type :ok :process 0 :f :assign :value [1] :offsets [5]}",
+            r"expected :offsets to be a map {k offset}, found",
+        ),
+        ("{:type :ok :process 0 :f :send :value [[:send 0 [##Inf 1]]]}", "line 2: expected a number, .*found ##Inf"),
+        (
+            "{:type :info :process :n :f :x :value " + "[" * 900 + "]" * 900 + "}",
+            "line 2: expected forms nested at most",
+        ),
     ],
 )
 def test_what_is_no_operation_is_one_clear_error(tmp_path: Path, text: str, words: str) -> None:
@@ -291,6 +306,26 @@ def test_what_is_no_operation_is_one_clear_error(tmp_path: Path, text: str, word
     assert "history.edn, line 2: " in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "run").glob("**/*"))
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "history of our product",
+        "5",
+        "{",
+        "{:keys {0 5}}",
+        "{:keys {:a [5 0]}}",
+        "{:keys 5}",
+        "{:processes {0 1}}",
+        "{:about 5}",
+        "[" * 900,
+    ],
+)
+def test_a_comment_of_somebody_else_is_passed_over(tmp_path: Path, comment: str) -> None:
+    run = imported(tmp_path, f";; shatterproof {comment}\n{{:type :ok :process 0 :f :send :value [[:send 0 [1 2]]]}}\n")
+    (record,) = rows(run, "op_records")
+    assert (record["topic"], record["partition"], record["value"]) == ("jepsen", 0, "2")
 
 
 def test_files_that_are_no_history(tmp_path: Path) -> None:

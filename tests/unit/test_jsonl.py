@@ -409,6 +409,10 @@ DUMP = event(1, "log_dump", cluster="A", topic="t", partition=0, value=[])
         ({k: v for k, v in DUMP.items() if k != "value"}, 'f "log_dump" to have a field "value"'),
         ({**DUMP, "value": [5]}, "list of objects"),
         ({**DUMP, "value": [{"value": "v"}]}, 'to have a field "offset"'),
+        (
+            {**DUMP, "value": [{"offset": (1 << 63) - 1}]},
+            '"offset" of f "log_dump" to be less than 9223372036854775807',
+        ),
         ({**DUMP, "value": [{"offset": 0, "pepoch": 1 << 20}]}, "integer of 16 bits"),
         ({**DUMP, "isr": "all"}, "list of broker ids"),
         ({k: v for k, v in DUMP.items() if k != "cluster"}, 'to have a field "cluster"'),
