@@ -52,7 +52,7 @@ _JSONL: Final = """## Histories in JSON lines
 object with `index` (integer, greater than that of the line before; holes are fine), `process` (string or integer),
 `type` (`invoke`, `ok`, `fail`, `info`), `f`, and `time` (a number, in milliseconds). The other fields depend on `f`.
 A field that is absent is null; fields that are not named here are ignored. Values may be strings or numbers and are
-stored as text.
+stored as text. `cluster` is A (source), B (destination) or C (end of a chain); any other name is refused.
 
 A completion belongs to the last invoke of the same process and `f` that has none yet; a second completion with the
 same records belongs to the same invoke; one that nobody invoked belongs to itself (`invoke_index` = `index`).

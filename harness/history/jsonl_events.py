@@ -20,6 +20,7 @@ from harness.history.jsonl_fields import (
     INT64,
     BadLineError,
     Line,
+    check_cluster,
     flag,
     need_text,
     rows,
@@ -81,6 +82,7 @@ class EventMapper:
         if handler is None:
             known = ", ".join(self.known)
             raise BadLineError(f'expected a known f, found "{f}"; known are {known}, and any f of process nemesis')
+        check_cluster(line)
         handler(line, index, process, type_, f, time_ns)
 
     def finish(self) -> None:

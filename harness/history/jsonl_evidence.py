@@ -13,6 +13,7 @@ from harness.history.jsonl_fields import (
     INT64,
     BadLineError,
     Line,
+    check_cluster,
     flag,
     missing,
     need_text,
@@ -30,6 +31,7 @@ from harness.history.schema import TABLES
 from harness.history.writer import check_value
 
 _NOT_BY_ROW = ("ops", "op_records", "batches", "records")  # these must agree with one another
+_OTHER_CLUSTERS = ("faults", "metrics")  # these may also name a mirror or a link
 _CONTROL_NAMES = {"MIRROR_PID_RESET": "PID_RESET"}
 _MARKERS = ("COMMIT", "ABORT")
 _SEEN = ("ok", "info")  # events of other types are no evidence
@@ -68,6 +70,7 @@ class EvidenceMapper:
             return
         if "value" not in line:
             raise missing(line, "value", "a list of records")
+        check_cluster(line, "mirror_of")
         broker = whole(line, "replica", INT32)
         broker = -1 if broker is None else broker
         look = self._look("log", cluster, topic, partition, broker)
@@ -207,6 +210,8 @@ class EvidenceMapper:
                 raise BadLineError(f"expected a row that can be stored, but {error}") from None
             if isinstance(values.get(column.name), str):
                 valid_text(values[column.name], f"column {column.name}")
+        if name not in _OTHER_CLUSTERS:
+            check_cluster({"f": "row", **given})
         if type_ in _SEEN:
             self._builder.saw(text(given, "cluster") if name != "faults" else None)
             self._builder.row(name, *(values.get(c.name) for c in columns))

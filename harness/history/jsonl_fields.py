@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 Line = dict[str, Any]
+CLUSTERS: Final = ("A", "B", "C")
 
 INT16, INT32, INT64 = 1 << 15, 1 << 31, 1 << 63
 
@@ -29,6 +30,13 @@ def need_text(line: Line, name: str) -> str:
     if value is None:
         raise missing(line, name, "a string")
     return value
+
+
+def check_cluster(line: Line, name: str = "cluster") -> None:
+    """Raise BadLineError unless a field names a cluster, or is absent or null: no checker would compare another with
+    its source."""
+    if line.get(name) not in (None, *CLUSTERS):
+        raise wrong(line, name, "A (source), B (destination) or C (end of a chain)")
 
 
 def whole(line: Line, name: str, limit: int = INT64) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.history.importing import RunBuilder
-from harness.history.jsonl_fields import INT32, Line, text, whole
+from harness.history.jsonl_fields import INT32, Line, check_cluster, text, whole
 from harness.history.ops import OpRecord
 
 _STATES = {
@@ -111,6 +111,7 @@ class MirrorMapper:
 
 
 def _cluster(line: Line) -> str:
+    check_cluster(line, "to" if line.get("cluster") is None else "cluster")
     return text(line, "cluster") or text(line, "to") or _DESTINATION
 
 

@@ -67,7 +67,7 @@ PIECES: dict[str, list[Event]] = {
     ],
     "no-partition": [{**send("no-partition", "v", end=None), "partition": None}, poll("no-partition", [3, "v"])],
     "other-cluster": [
-        {**send("other-cluster", "v", offset=0), "cluster": "Z"},
+        {**send("other-cluster", "v", offset=0), "cluster": "C"},
         {**poll("other-cluster"), "cluster": None},
     ],
     "half-transaction": [
