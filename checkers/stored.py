@@ -68,9 +68,11 @@ class Stored:
         schema = spark_schema(name)
         if not self.has(name):
             return empty_frame(self.spark, schema)
-        # The folder rather than its files, where all are good: Spark lists one folder faster than many paths.
-        files = [str(f) for f in self.run.files[name]] if self.run.problems else [str(self.path / name)]
-        return self.spark.read.schema(schema).parquet(*files)
+        # The folder rather than its files, where it holds nothing else: Spark lists one folder faster than many paths.
+        files = self.run.files[name]
+        seen = {entry.name for entry in (self.path / name).iterdir() if not entry.name.startswith((".", "_"))}
+        paths = [self.path / name] if seen == {file.name for file in files} else files
+        return self.spark.read.schema(schema).parquet(*map(str, paths))
 
 
 def open_stored(path: Path, spark: SparkSession) -> Stored:

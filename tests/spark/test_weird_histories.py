@@ -14,6 +14,7 @@ import weird
 from pyspark.sql import SparkSession
 
 from checkers.judge import judge
+from checkers.stored import open_stored
 from harness.errors import HistoryError
 from harness.history.imports import as_run_folder
 from harness.history.jsonl import import_jsonl
@@ -64,6 +65,18 @@ def test_a_torn_table(tmp_path: Path) -> None:
     assert code in (1, 2), said
     for name in ("op_records/part-000001.parquet", "configs/part-000000.parquet"):
         assert name in results["why"], results["why"]
+
+
+def test_what_is_no_file_of_a_table_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    run = import_jsonl(written(tmp_path / "h.jsonl", weird.history()[:2]), tmp_path / "run")
+    stored = open_stored(run, spark)
+    rows = stored.table("ops").count()
+    (run / "ops" / "notes.txt").write_text("hi")
+    (run / "ops" / "old=1").mkdir()
+    whole = next((run / "ops").glob("*.parquet"))
+    (run / "ops" / "old=1" / whole.name).write_bytes(whole.read_bytes())
+    assert stored.table("ops").count() == rows
+    assert open_stored(run, spark).rows == stored.rows
 
 
 @pytest.mark.parametrize("seed", range(3))
