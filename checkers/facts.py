@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 
 from checkers.stored import Stored
 from harness.history.schema import TABLES
+from harness.history.store import naming_damaged
 
 _COLUMNS = ("type", "f", "invoke_index", "txn", "cluster", "error")
 _CODED = ("type", "f", "cluster", "error")
@@ -95,8 +96,9 @@ def _opened(files: Sequence[str], table: str, columns: Sequence[str], coded: Seq
     types = {name: TABLES[table].schema.field(name).type for name in columns}
     types |= {name: pa.dictionary(pa.int32(), pa.string()) for name in coded}
     parquet = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=list(coded)))
-    held = ds.dataset(list(files), schema=pa.schema(list(types.items())), format=parquet)
-    yield from (b for b in held.to_batches(batch_size=_PART_ROWS, use_threads=False) if len(b))
+    with naming_damaged(files):
+        held = ds.dataset(list(files), schema=pa.schema(list(types.items())), format=parquet)
+        yield from (b for b in held.to_batches(batch_size=_PART_ROWS, use_threads=False) if len(b))
 
 
 def _actions(files: Sequence[str]) -> pa.Table:

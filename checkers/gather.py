@@ -65,6 +65,9 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
                 unanswered[checker.name] = why
                 if why is not NOTHING:
                     failures.append(f"checker {checker.name} failed, so its kinds are not judged ({why})")
+        if failures and (damaged := tables.stored.run.damaged()):
+            failures = damaged
+            unanswered = {name: why if why is NOTHING else damaged[0] for name, why in unanswered.items()}
         shutil.rmtree(folder, ignore_errors=True)
         if any(fresh.glob("*.parquet")):
             fresh.rename(folder)
@@ -100,9 +103,17 @@ def _answer(checker: Checker, tables: Tables, fresh: Path) -> tuple[str | None, 
         if not _run(checker, tables, fresh):
             why = NOTHING
     except _FAILURES as error:
-        lines = str(error).strip().splitlines()
-        why = f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"
+        why = _reason(error)
+    except OSError as error:
+        if error.errno is not None:  # of a file system: the results cannot be written
+            raise
+        why = _reason(error)  # Arrow cannot read what it was given
     return why, round(time.monotonic() - began, 2)
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"
 
 
 def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:

@@ -39,6 +39,7 @@ _OPS: Final = [
     *("isolation", "reset", "error", "error_text"),
 ]
 _RECORDS: Final = ["op_index", "position", "action", "topic", "partition", "offset", "value"]
+_CARRYING: Final = ("send", "txn")  # operations that are nothing without their records
 _STEPS: Final = ("txn_begin", "txn_commit", "txn_abort")
 _ACTIONS: Final = ["send", "poll", "assign", "rebalance"]
 _INTEGER: Final = r"^(0|-?[1-9]\d{0,17})$"
@@ -117,6 +118,8 @@ def _names(run: StoredRun) -> tuple[Names, bool]:
     ops: set[tuple[str, str]] = set()
     for batch in run.batches("ops", ["process", "f"]):
         ops |= _distinct(batch, ["process", "f"])
+    if not run.has("op_records") and any(f in _CARRYING for _, f in ops):
+        raise HistoryError(f"table op_records is missing in {run.path}, which says what was sent and read; restore it")
     places: set[tuple[str | None, int | None]] = set()
     unplaced: set[str] = set()
     integers = True

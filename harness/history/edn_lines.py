@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from harness.errors import HistoryError
 from harness.history.edn_reader import Keyword, quote
 from harness.history.ops import OpRecord
 
@@ -87,7 +88,13 @@ class Names:
         place: Place = (record.topic, record.partition)
         if record.partition is None and record.value is not None:
             place = self._found.get(record.value, place)
-        return self._keys[place]
+        key = self._keys.get(place)
+        if key is None:
+            raise HistoryError(
+                f"table op_records: column topic is null in a record of action {record.action} (value {record.value}),"
+                " so it has no key; name its topic"
+            )
+        return key
 
     def value(self, value: str | None) -> str:
         """A record's value."""

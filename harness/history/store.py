@@ -3,12 +3,15 @@
 A torn file is found by its footer, without reading the data. Columns that the schema does not know are ignored,
 optional columns that a file lacks read as null, narrower integers are widened.
 
+Pages of data are not read on opening: a file with a whole footer and a damaged page is found by whoever reads it.
+
 It cannot see rows that were never written, nor a file that was deleted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,19 +52,28 @@ class StoredRun:
     def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The table (or these columns) as Arrow, in file order; no rows when the table is missing.
 
-        Raises HistoryError for a table or column that the format does not have.
+        Raises HistoryError for a table or column that the format does not have, or a file with a damaged page.
         """
         schema = _readable(name, columns)
         if not self.has(name):
             return schema.empty_table()
-        return self._dataset(name).to_table(columns=schema.names)
+        with naming_damaged(self.files[name]):
+            return self._dataset(name).to_table(columns=schema.names)
 
     def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The table as record batches, file by file, in file order: for tables that do not fit in memory."""
+        """The table as record batches, file by file, in file order: for tables that do not fit in memory.
+
+        Raises HistoryError as `read_table`.
+        """
         schema = _readable(name, columns)
         for file in self.files.get(name, ()):
-            part = ds.dataset(str(file), schema=_readable(name), format="parquet")
-            yield from part.to_batches(columns=schema.names)
+            with naming_damaged([file]):
+                part = ds.dataset(str(file), schema=_readable(name), format="parquet")
+                yield from part.to_batches(columns=schema.names)
+
+    def damaged(self) -> list[str]:
+        """One sentence for each file that has a damaged page. Reads everything."""
+        return [said for files in self.files.values() for file in files if (said := _damage(file)) is not None]
 
     def sorted_by(self, name: str, column: str) -> bool:
         """Whether the table, read in file order, is in ascending order of an integer column."""
@@ -84,8 +96,8 @@ class StoredRun:
 def open_run(path: Path | str, *, leave_out_torn: bool = False) -> StoredRun:
     """Open a run folder and check every file's footer and columns.
 
-    Raises HistoryError: not a run (see `read_meta`), a torn file, a required column that is missing, a column of
-    the wrong type. With `leave_out_torn` a torn file is left out and named in `problems` instead.
+    Raises HistoryError: not a run (see `read_meta`), a torn file, a required column that is missing or holds null, a
+    column of the wrong type. With `leave_out_torn` a torn file is left out and named in `problems` instead.
     """
     path = Path(path)
     meta = read_meta(path)
@@ -112,7 +124,8 @@ def open_run(path: Path | str, *, leave_out_torn: bool = False) -> StoredRun:
 def check_columns(table: str, file: Path) -> None:
     """Raise HistoryError unless the file's columns can be read as this table."""
     try:
-        found = pq.read_schema(file)
+        footer = pq.read_metadata(file)
+        found = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         raise HistoryError(_torn_sentence(file, str(error))) from error
     for column in TABLES[table].columns:
@@ -127,6 +140,54 @@ def check_columns(table: str, file: Path) -> None:
                 f"{file}: column {column.name} is {found.field(at).type}, table {table} has it as {column.type};"
                 " write it in that type"
             )
+        elif not column.nullable and found.field(at).nullable and _holds_null(file, footer, column.name):
+            raise HistoryError(
+                f"{file}: column {column.name} holds null, table {table} must have a value there ({column.doc});"
+                " write one, or leave the row out"
+            )
+
+
+def _holds_null(file: Path, footer: pq.FileMetaData, column: str) -> bool:
+    """Whether a column holds null, from the footer, or from the column where the footer does not say."""
+    at = next(i for i in range(footer.num_columns) if footer.schema.column(i).path == column)
+    told = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
+    if all(statistics is not None and statistics.has_null_count for statistics in told):
+        return any(statistics.null_count for statistics in told)
+    with naming_damaged([file]), pq.ParquetFile(file) as source:
+        return any(batch.column(0).null_count for batch in source.iter_batches(columns=[column]))
+
+
+@contextmanager
+def naming_damaged(files: Sequence[Path | str]) -> Iterator[None]:
+    """Raise HistoryError that names the damaged one of the files when Arrow cannot read them in this block."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        named = (said for file in files if (said := _damage(Path(file))) is not None)
+        said = next(named, None)
+        if said is None and len(files) == 1:
+            said = _damage_sentence(Path(files[0]), error)
+        if said is None:
+            raise
+        raise HistoryError(said) from error
+
+
+def _damage(file: Path) -> str | None:
+    """Why a file's data cannot be read, None when they can."""
+    try:
+        with pq.ParquetFile(file) as source:
+            for _ in source.iter_batches():
+                pass
+    except (pa.ArrowException, OSError) as error:
+        return _damage_sentence(file, error)
+    return None
+
+
+def _damage_sentence(file: Path, error: BaseException) -> str:
+    return (
+        f"{file} cannot be read ({' '.join(str(error).split())}); restore it, or delete it or move it away"
+        " (rows it held are then missing from the verdict)"
+    )
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from literal import History
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +16,7 @@ from bench.generate_history import Shape, generate
 from checkers import catalogue
 from checkers.judge import judge
 from checkers.tables import Tables
+from harness.errors import HistoryError
 
 
 def stored(run: Path) -> dict[str, Any]:
@@ -139,3 +141,31 @@ def test_every_table_that_a_run_of_ours_writes_is_missed(spark: SparkSession, tm
     judgement = judge(h.write(tmp_path / "run"), None, spark)
     assert judgement.verdict == "unknown"
     assert "table final_reads is missing" in judgement.why
+
+
+def test_a_damaged_page_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    run = losses().write(tmp_path / "run")
+    file = next((run / "records").glob("*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[4:60] = b"\x55" * 56
+    file.write_bytes(data)
+    judgement = judge(run, "kafka-clean", spark)
+    assert judgement.verdict == "unknown"
+    assert f"{file} cannot be read" in judgement.why
+    assert "Py4J" not in judgement.why
+    assert not [why for why in judgement.unjudged.values() if "Py4J" in why]
+    file = next((run / "ops").glob("*.parquet"))
+    damage_column(file, "type")
+    with pytest.raises(HistoryError, match=f"^{file} cannot be read"):
+        judge(run, "kafka-clean", spark)
+
+
+def damage_column(file: Path, name: str) -> None:
+    """Overwrite the beginning of a column's data."""
+    footer = pq.read_metadata(file)
+    columns = [footer.row_group(0).column(i) for i in range(footer.num_columns)]
+    column = next(c for c in columns if c.path_in_schema == name)
+    start = column.dictionary_page_offset or column.data_page_offset
+    data = bytearray(file.read_bytes())
+    data[start : start + 40] = b"\x55" * 40
+    file.write_bytes(data)

@@ -136,6 +136,32 @@ def test_a_schema_that_does_not_fit_is_named(run: Path, columns: dict[str, Any],
         open_run(run)
 
 
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("column", ["index", "type"])
+def test_null_in_a_required_column_is_named(run: Path, column: str, statistics: bool) -> None:
+    file = run / "ops" / "theirs.parquet"
+    rows = {name: pa.array([*values, None if name == column else values[0]]) for name, values in minimal_ops().items()}
+    pq.write_table(pa.table(rows), file, write_statistics=statistics)
+    with pytest.raises(HistoryError, match=f"^{file}: column {column} holds null, table ops must have a value"):
+        open_run(run)
+    pq.write_table(pa.table(minimal_ops()), file, write_statistics=statistics)
+    assert open_run(run).rows("ops") == 5
+
+
+def test_a_damaged_page_is_named_by_whoever_reads_it(run: Path) -> None:
+    victim = run / "ops" / "part-000001.parquet"
+    data = bytearray(victim.read_bytes())
+    data[4:60] = b"\x55" * 56
+    victim.write_bytes(data)
+    stored = open_run(run)
+    for read in (lambda: stored.read_table("ops"), lambda: list(stored.batches("ops"))):
+        with pytest.raises(HistoryError, match=f"^{victim} cannot be read .* move it away") as caught:
+            read()
+        assert "\n" not in str(caught.value)
+    (said,) = stored.damaged()
+    assert said == str(caught.value)
+
+
 def test_temporary_files_are_not_read_and_are_cleaned(run: Path) -> None:
     (run / "ops" / ".part-000009.parquet.1.tmp").write_bytes(b"half")
     (run / "ops" / "_SUCCESS").write_bytes(b"")
