@@ -164,7 +164,9 @@ class RunBuilder:
 
 def refuse_foreign(path: Path) -> None:
     """Raise HistoryError for a file whose first bytes say that it is no plain text. A file that cannot be opened is
-    left to its reader."""
+    left to its reader, and so is a pipe, of which the first bytes are there once."""
+    if not path.is_file():
+        return
     try:
         with path.open("rb") as source:
             head = source.read(4)
