@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -112,8 +112,15 @@ def _answer(checker: Checker, tables: Tables, fresh: Path) -> tuple[str | None, 
 
 
 def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no reason given'}"
+    """One line. Of an error in the JVM: what names a file, else what was at the bottom of it."""
+    said = [str(error)]
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else None
+    while cause is not None:
+        said.append(str(cause.toString()))
+        cause = cause.getCause()
+    told = [text.strip().splitlines()[0][:300] for text in said if text.strip()]
+    chosen = next((line for line in told if ".parquet" in line), told[-1] if told else "no reason given")
+    return f"{type(error).__name__}: {chosen}"
 
 
 def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:

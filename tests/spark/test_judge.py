@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from literal import History
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.generate_history import Shape, generate
 from checkers import catalogue
+from checkers.gather import _reason
 from checkers.judge import judge
+from checkers.stored import open_stored
 from checkers.tables import Tables
 from harness.errors import HistoryError
 
@@ -149,6 +153,9 @@ def test_a_damaged_page_is_named(spark: SparkSession, tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[4:60] = b"\x55" * 56
     file.write_bytes(data)
+    with pytest.raises(Py4JJavaError) as caught:
+        open_stored(run, spark).table("records").toArrow()
+    assert re.match(r"Py4JJavaError: .*/records/part-000000\.parquet", _reason(caught.value))
     judgement = judge(run, "kafka-clean", spark)
     assert judgement.verdict == "unknown"
     assert f"{file} cannot be read" in judgement.why
