@@ -21,6 +21,7 @@ from harness.mirrors.reference.settings import Settings
 from harness.mirrors.reference.source import Mirrored
 from harness.mirrors.reference.stamping import Stamped
 from harness.wire.cluster import Cluster
+from harness.wire.frames import WireError
 
 _LOG = logging.getLogger(__name__)
 _ALIVE_S: Final = 2.0  # a follower asks at least twice a second
@@ -96,6 +97,19 @@ class Hub:
         """Whether another process may have taken over from this one: nothing is changed until it has read again."""
         return self.records_are_old or (self._beat_at is not None and self.clock() - self._beat_at > _DOUBT_S)
 
+    @property
+    def why_in_doubt(self) -> str:
+        """A sentence for errors."""
+        return (
+            f"process {self.me} had no word from the controller for a while, so that another one may have its "
+            "partitions: it reads its records again first"
+        )
+
+    def be_sure(self) -> None:
+        """Raises WireError in doubt: what takes long makes way for reading the records again."""
+        if self.in_doubt:
+            raise WireError(self.why_in_doubt)
+
     # --- partitions --------------------------------------------------------------------------------------------
 
     def add(self, led: LedPartition, mirrored: Mirrored | None = None) -> None:
@@ -140,6 +154,12 @@ class Hub:
         """What was fetched ahead for this partition is not to be given."""
         for cursor in self.sessions.of(led):
             cursor.rewind()
+
+    def truncate(self, led: LedPartition, offset: int) -> None:
+        """Cut every follower back to an offset, and tell them."""
+        led.truncate(offset, now=self.clock())
+        self.rewind(led)
+        self.tell_cuts(led)
 
     def tell_cuts(self, led: LedPartition) -> None:
         """Followers that stand behind a cut, or before the log start, hear of it without asking again."""

@@ -87,8 +87,7 @@ class Leading:
         elected_at: dict[LedPartition, float] = {}
         announced = False
         while True:
-            if hub.in_doubt:
-                raise WireError("another process may have taken over from this one; its records are read again first")
+            hub.be_sure()
             try:
                 meta = await self._looking.look()
                 missing = [led for led in partitions if not led.leading]

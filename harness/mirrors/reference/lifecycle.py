@@ -74,7 +74,7 @@ class Lifecycle:
         if not records:
             return
         if self.hub.in_doubt:
-            raise MirrorError(self._doubt())
+            raise MirrorError(self.hub.why_in_doubt)
         for record in records:
             now = self.records.get(record.key)
             if now is not None and now.owner != self.hub.me and record.owner != self.hub.me:
@@ -96,14 +96,8 @@ class Lifecycle:
         deadline = self.hub.clock() + _SURE_S
         while self.hub.in_doubt:
             if self.hub.clock() > deadline:
-                raise MirrorError(self._doubt())
+                raise MirrorError(self.hub.why_in_doubt)
             await asyncio.sleep(_SURE_LOOK_S)
-
-    def _doubt(self) -> str:
-        return (
-            f"process {self.hub.me} had no word from the controller for a while, so that another one may have its "
-            "partitions: it reads its records again first"
-        )
 
     async def _save(self, records: Sequence[PartitionRecord]) -> None:
         await self.store.put(records)

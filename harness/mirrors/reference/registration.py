@@ -90,9 +90,9 @@ class Registration:
         answer = await self._hub.destination.call_controller(request, timeout_s=2)
         if answer.error_code is ErrorCode.none:
             self._hub.beaten(sent_at)
-        if answer.error_code is ErrorCode.none and bool(answer.is_fenced) != self.fenced:
-            self.fenced = bool(answer.is_fenced)
-            _LOG.info("broker %d is %s", self._hub.me, "fenced" if self.fenced else "unfenced")
+            if bool(answer.is_fenced) != self.fenced:
+                self.fenced = bool(answer.is_fenced)
+                _LOG.info("broker %d is %s", self._hub.me, "fenced" if self.fenced else "unfenced")
         return answer
 
     async def leave(self) -> None:

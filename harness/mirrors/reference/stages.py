@@ -248,7 +248,7 @@ class Stages:
         """Wait until the followers have told where the log ends; returns those where it is so."""
         deadline = self._hub.clock() + _LEVEL_S
         while self._hub.clock() < deadline and any(m.led.high_watermark is None for m in group):
-            self._be_sure()
+            self._hub.be_sure()
             await asyncio.sleep(_LOOK_S)
         return [m for m in group if m.led.high_watermark is not None]
 
@@ -256,7 +256,7 @@ class Stages:
         """Wait until every in-sync follower stands at the log end; returns those where it is so."""
         deadline = self._hub.clock() + timeout_s
         while self._hub.clock() < deadline and not all(m.led.leveled for m in group):
-            self._be_sure()
+            self._hub.be_sure()
             await asyncio.sleep(_LOOK_S)
         return [m for m in group if m.led.leveled]
 
@@ -273,14 +273,7 @@ class Stages:
         for mirrored in longer:
             led, end = mirrored.led, ends[mirrored]
             _LOG.warning("%s: cut from %d to %d: %s", mirrored.name, led.log_end, end, why)
-            led.truncate(end, now=self._hub.clock())
-            self._hub.rewind(led)
-            self._hub.tell_cuts(led)
-
-    def _be_sure(self) -> None:
-        """Nothing is waited for that another process may have taken over: records cannot be read again meanwhile."""
-        if self._hub.in_doubt:
-            raise WireError("another process may have taken over from this one; its records are read again first")
+            self._hub.truncate(led, end)
 
     async def _store_offsets(self, group: Sequence[Mirrored]) -> None:
         """The last mirrored offset, to which a failback cuts. An interrupted stop keeps its own."""

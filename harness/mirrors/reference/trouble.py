@@ -95,10 +95,8 @@ class Troubles:
         if led.own_epochs:
             await self._bumping.begin_epochs([led])
         life.crash.reached("reconcile.raised")
-        led.truncate(cut, now=self._hub.clock())
         mirrored.source_epochs.truncate(agreed)
-        self._hub.rewind(led)
-        self._hub.tell_cuts(led)
+        self._hub.truncate(led, cut)
         life.crash.reached("reconcile.cut")
         deadline = self._hub.clock() + _LEVEL_S
         while self._hub.clock() < deadline and not led.leveled:
