@@ -1,7 +1,9 @@
 """The scoreboard of the design threads: claims, the designs that hold or break them, and what stored runs found.
 
 A stored run counts for a claim's design when it finished, was judged, mirrored with that very design, and was made
-with the test that the claim names. What the published board was made of is kept in docs/claims.json (`publish`).
+with the test that the claim names. One run proves little of a race, so the board says in how many of how many runs the
+design did what the claim says (k of n), and `missing` asks for as many as `ENOUGH` names.
+What the published board was made of is kept in docs/claims.json (`publish`).
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ class Role(StrEnum):
 
     HOLDS = "holds"
     BREAKS = "breaks"
+
+
+ENOUGH: Final[Mapping[Role, int]] = {Role.HOLDS: 5, Role.BREAKS: 3}
+"""How many runs of a design its row should rest on."""
 
 
 class Outcome(StrEnum):
@@ -81,13 +87,15 @@ class StoredResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What runs found of one design of one claim. found: kind of the claim → how many, over all runs; forbidden: kinds
-    that the design's contract does not allow; missing: kinds of the claim that were not found and had to be."""
+    """What runs found of one design of one claim. shown: in how many of `runs` the design did what the claim says
+    (held, by a valid run; or broke). found: kind of the claim → how many, over all runs; forbidden: kinds that the
+    design's contract does not allow; missing: kinds of the claim that no run found and that had to be found."""
 
     design: str
     role: Role
     outcome: Outcome
     runs: tuple[str, ...] = ()
+    shown: int = 0
     found: Mapping[str, int] = field(default_factory=dict)
     forbidden: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -188,10 +196,19 @@ def _finding(claim: Claim, design: str, role: Role, stored: Iterable[StoredResul
         role=role,
         outcome=outcome(role, broken=broken, others=bool(forbidden), verdicts=[one.verdict for one in runs]),
         runs=tuple(one.run for one in runs),
+        shown=sum(_shows(claim, role, one) for one in runs),
         found=dict(sorted(found.items())),
         forbidden=tuple(forbidden),
         missing=missing,
     )
+
+
+def _shows(claim: Claim, role: Role, one: StoredResult) -> bool:
+    """Whether this run alone shows what the claim says of the design."""
+    found = [kind in one.found for kind in claim.kinds]
+    if role is Role.HOLDS:
+        return one.verdict == "valid" and not any(found)
+    return not one.forbidden and (all(found) if claim.each else any(found))
 
 
 def _counts(claim: Claim, design: str, one: StoredResult) -> bool:
@@ -220,11 +237,18 @@ def outcome(role: Role, *, broken: bool, others: bool, verdicts: Sequence[str]) 
 
 
 def missing(claims: Iterable[Claim], stored: Sequence[StoredResult]) -> list[TestSpec]:
-    """Tests of designs that no stored run shows and that can be run, each once."""
-    specs: list[TestSpec] = []
+    """Tests that have to be run until every design of every claim has `ENOUGH` runs: first one of each, then another
+    of each that still lacks some. Claims that name the same test share its runs."""
+    lacking: list[tuple[TestSpec, int]] = []
     for claim in claims:
         if claim.test is None:
             continue
-        lacking = [claim.spec(one.design) for one in findings(claim, stored) if one.outcome is Outcome.NOT_RUN]
-        specs += [spec for spec in lacking if spec not in specs]
-    return specs
+        for one in findings(claim, stored):
+            spec, runs = claim.spec(one.design), ENOUGH[one.role] - len(one.runs)
+            known = next((n for n, (other, _) in enumerate(lacking) if other == spec), None)
+            if known is None:
+                lacking.append((spec, runs))
+            else:
+                lacking[known] = (spec, max(runs, lacking[known][1]))
+    most = max((runs for _, runs in lacking), default=0)
+    return [spec for done in range(most) for spec, runs in lacking if runs > done]

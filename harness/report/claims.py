@@ -7,7 +7,7 @@ from typing import Final
 
 import jinja2
 
-from harness.claims import Claim, Finding
+from harness.claims import ENOUGH, Claim, Finding, Role
 
 HEAD: Final = ("claim", "design", "should", "found by", "result", "runs")
 
@@ -34,14 +34,15 @@ def row(claim: Claim, finding: Finding) -> tuple[str, ...]:
 
 
 def _told(finding: Finding) -> str:
-    """The outcome, and the kinds that made it."""
+    """The outcome, in how many runs it was seen, and the kinds that made it."""
     parts = [
         ("", [f"{kind} {count}" for kind, count in finding.found.items()]),
         ("not allowed: ", finding.forbidden),
         ("not found: ", finding.missing),
     ]
     told = "; ".join(head + ", ".join(kinds) for head, kinds in parts if kinds)
-    return f"{finding.outcome}: {told}" if told else str(finding.outcome)
+    outcome = f"{finding.outcome}, {finding.shown} of {len(finding.runs)}" if finding.runs else str(finding.outcome)
+    return f"{outcome}: {told}" if told else outcome
 
 
 def markdown(board: Board) -> str:
@@ -70,6 +71,9 @@ def html(board: Board) -> str:
 
 _INTRO: Final = (
     "What the design threads of Cluster Mirroring argue, and what runs of the reference mirror on real clusters found. "
-    "`shatter claims` shows it of stored runs, and `--run` runs what is missing. Results of the runs behind this page "
+    "`k of n`: in k of n runs the design held (a valid run without the claim's kinds) or broke (with them, and with "
+    "nothing else that its contract never allows). "
+    f"`shatter claims` shows it of stored runs, and `--run` runs what is missing, until each design that holds has "
+    f"{ENOUGH[Role.HOLDS]} runs and each that breaks {ENOUGH[Role.BREAKS]}. Results of the runs behind this page "
     "are in claims.json (`shatter claims --write docs`)."
 )

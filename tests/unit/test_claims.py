@@ -133,16 +133,36 @@ def test_runs_count_for_their_own_design_and_test(tmp_path: Path) -> None:
     holds, breaks = findings(CLAIM, stored)
     assert (holds.outcome, holds.runs, holds.found) == (Outcome.SHOWN, ("one",), {})
     assert (breaks.outcome, breaks.runs, breaks.found) == (Outcome.SHOWN, ("three", "two"), {"pid_swallowed": 7})
-    assert missing([CLAIM], stored) == []
+    assert (holds.shown, breaks.shown) == (1, 2)
+
+
+def test_what_is_missing_is_run_until_every_design_has_enough(tmp_path: Path) -> None:
+    holds, breaks = CLAIM.spec(""), CLAIM.spec("producer_ids=verbatim")
     twin = replace(CLAIM, name="twin")  # shares the first one's runs
-    assert missing([CLAIM, twin], []) == [CLAIM.spec(""), CLAIM.spec("producer_ids=verbatim")]
+    assert missing([CLAIM, twin], []) == [holds, breaks, holds, breaks, holds, breaks, holds, holds]
+    for n in range(4):
+        store(tmp_path, f"h{n}", "", found={})
+        store(tmp_path, f"b{n}", "producer_ids=verbatim", found={"pid_swallowed": 2})
+    assert missing([CLAIM], stored_results(tmp_path)) == [holds]
+
+
+def test_runs_that_do_not_show_it_are_counted_beside_those_that_do(tmp_path: Path) -> None:
+    store(tmp_path, "valid", "", found={})
+    store(tmp_path, "thin", "", found={}, valid="unknown")
+    store(tmp_path, "broke", "producer_ids=verbatim", found={"pid_swallowed": 2})
+    store(tmp_path, "did-not", "producer_ids=verbatim", found={})
+    holds, breaks = found = findings(CLAIM, stored_results(tmp_path))
+    assert [(f.outcome, f.shown, len(f.runs)) for f in found] == [(Outcome.SHOWN, 1, 2), (Outcome.SHOWN, 1, 2)]
+    text = page.markdown([(CLAIM, [holds, breaks])])
+    assert "| shown, 1 of 2 |" in text
+    assert "| shown, 1 of 2: pid_swallowed 2 |" in text
 
 
 def test_kinds_that_the_contract_never_allows_are_an_outcome_of_their_own(tmp_path: Path) -> None:
     store(tmp_path, "one", "producer_ids=verbatim", found={"pid_swallowed": 2, "stuck": 1}, allowed={"pid_swallowed"})
     _, breaks = findings(CLAIM, stored_results(tmp_path))
     assert (breaks.outcome, breaks.forbidden) == (Outcome.OTHERS, ("stuck",))
-    assert "other kinds found: pid_swallowed 2; not allowed: stuck" in page.markdown([(CLAIM, [breaks])])
+    assert "other kinds found, 0 of 1: pid_swallowed 2; not allowed: stuck" in page.markdown([(CLAIM, [breaks])])
 
 
 def test_a_claim_of_each_kind_wants_all_of_them(tmp_path: Path) -> None:
@@ -150,7 +170,7 @@ def test_a_claim_of_each_kind_wants_all_of_them(tmp_path: Path) -> None:
     store(tmp_path, "one", "producer_ids=verbatim", found={"pid_swallowed": 2})
     _, breaks = findings(claim, stored_results(tmp_path))
     assert (breaks.outcome, breaks.missing) == (Outcome.NOT_SHOWN, ("lost_write",))
-    assert "not shown: pid_swallowed 2; not found: lost_write" in page.markdown([(claim, [breaks])])
+    assert "not shown, 0 of 1: pid_swallowed 2; not found: lost_write" in page.markdown([(claim, [breaks])])
     store(tmp_path, "two", "producer_ids=verbatim", found={"lost_write": 1})
     _, breaks = findings(claim, stored_results(tmp_path))
     assert (breaks.outcome, breaks.missing) == (Outcome.SHOWN, ())
@@ -171,5 +191,7 @@ def test_the_pages_name_every_design_and_what_was_found(tmp_path: Path) -> None:
     board = [(CLAIM, findings(CLAIM, stored_results(tmp_path)))]
     text = page.markdown(board)
     assert "| swallowed | strict | hold | pid_swallowed | not run |  |" in text
-    assert "| swallowed | producer_ids=verbatim | break | pid_swallowed | shown: pid_swallowed 2 | two |" in text
-    assert "<td>shown: pid_swallowed 2</td>" in page.html(board)
+    assert (
+        "| swallowed | producer_ids=verbatim | break | pid_swallowed | shown, 1 of 1: pid_swallowed 2 | two |" in text
+    )
+    assert "<td>shown, 1 of 1: pid_swallowed 2</td>" in page.html(board)
