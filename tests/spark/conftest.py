@@ -57,3 +57,12 @@ def find(spark: SparkSession, tmp_path: Path) -> Iterator[Find]:
     yield run
     for tables in opened:
         tables.close()
+
+
+@pytest.fixture
+def cut_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run counts as large, in many small ranges and buckets."""
+    monkeypatch.setattr("checkers.tables.SMALL_ROWS", 0)
+    monkeypatch.setattr("checkers.sieve.spans.SPAN_ROWS", 500)
+    monkeypatch.setattr("checkers.screen.BUCKET_ROWS", 1000)
+    monkeypatch.setattr("checkers.facts.AT_A_GLANCE", 0)

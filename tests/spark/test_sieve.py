@@ -16,15 +16,6 @@ from checkers.sieve.hashing import xxh64
 from checkers.tables import Tables
 
 
-@pytest.fixture
-def cut_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run counts as large, in many small ranges and buckets."""
-    monkeypatch.setattr("checkers.tables.SMALL_ROWS", 0)
-    monkeypatch.setattr("checkers.sieve.spans.SPAN_ROWS", 500)
-    monkeypatch.setattr("checkers.screen.BUCKET_ROWS", 1000)
-    monkeypatch.setattr("checkers.facts.AT_A_GLANCE", 0)
-
-
 def rewritten(run: Path, table: str, *, values: dict[int, str] | None = None, disordered: bool = False) -> None:
     """Write a table again as one file: some read values replaced (by row number among the polled), or out of order."""
     files = sorted((run / table).glob("*.parquet"))
