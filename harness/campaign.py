@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -12,18 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
+from harness.given import parse_toml, read_given, shown
 from harness.hints import closest
 from harness.testspec import TestSpec, parse_spec
 
 TOP_KEYS = ("name", "defaults", "test")
+MOST_TESTS = 10_000
+"""Of one campaign: at a minute each they take a week."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """A named list of tests, with unique names, in the order they run."""
+    """A named list of tests, with unique names, in the order they run. where: the file, or the built-in campaign;
+    text: its TOML."""
 
     name: str
     tests: tuple[TestSpec, ...]
+    where: str
+    text: str
 
 
 def builtin_campaigns() -> dict[str, str]:
@@ -45,16 +51,12 @@ def load_campaign(file: str) -> Campaign:
     builtin = builtin_campaigns()
     if not path.exists() and file in builtin:
         return parse_campaign(builtin[file], where=f"campaign {file}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not path.exists():
         raise UsageError(
             f"campaign file {file} does not exist; give a TOML file or one of the built-in campaigns: "
             + ", ".join(builtin)
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"campaign file {file} cannot be read: {error}; give a UTF-8 TOML file") from error
-    return parse_campaign(text, where=file)
+        )
+    return parse_campaign(read_given(file, what="campaign file"), where=file)
 
 
 def parse_campaign(text: str, *, where: str) -> Campaign:
@@ -62,11 +64,9 @@ def parse_campaign(text: str, *, where: str) -> Campaign:
 
     `[defaults]` gives keys to every test. In a `[[test]]`, a sub-table `matrix` gives lists: the test is run for
     every combination of their values.
+    Raises: UsageError for what is not TOML, an unknown key, a value out of range, or more than MOST_TESTS tests.
     """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where} is not valid TOML: {error}") from error
+    document = parse_toml(text, where=where)
     for key in document:
         if key not in TOP_KEYS:
             raise UsageError(f"{where}: unknown key {key!r}; {closest(key, TOP_KEYS)}")
@@ -77,24 +77,40 @@ def parse_campaign(text: str, *, where: str) -> Campaign:
     specs: list[TestSpec] = []
     for number, raw in enumerate(tests, 1):
         place = f"{where}, [[test]] number {number}"
-        specs += _expand({**defaults, **_table(raw, where=place)}, where=place)
+        specs += _expand({**defaults, **_table(raw, where=place)}, where=place, room=MOST_TESTS - len(specs))
     name = document.get("name", "campaign")
     if not isinstance(name, str):
-        raise UsageError(f"{where}: key 'name' is {name!r}: it must be a string")
-    return Campaign(name=name, tests=_unique(specs, where=where))
+        raise UsageError(f"{where}: key 'name' is {shown(name)}: it must be a string")
+    return Campaign(name=name, tests=_unique(specs, where=where), where=where, text=text)
 
 
 def _table(value: object, *, where: str) -> dict[str, Any]:
+    """The keys of a table, with dashes."""
     if not isinstance(value, Mapping):
-        raise UsageError(f"{where} must be a table of keys, not {value!r}")
-    return dict(value)
+        raise UsageError(f"{where} must be a table of keys, not {shown(value)}")
+    table = {key.replace("_", "-"): inner for key, inner in value.items()}
+    if len(table) < len(value):
+        twice = next(key for key in value if key.replace("_", "-") != key and key.replace("_", "-") in value)
+        raise UsageError(f"{where}: key {twice!r} is there twice, with '-' and with '_'; leave one out")
+    return table
 
 
-def _expand(values: dict[str, Any], *, where: str) -> list[TestSpec]:
+def _expand(values: dict[str, Any], *, where: str, room: int) -> list[TestSpec]:
     matrix = _table(values.pop("matrix", {}), where=f"{where}, matrix")
     for key, options in matrix.items():
+        if key == "name":
+            raise UsageError(
+                f"{where}, matrix: key 'name' cannot vary, the tests of a matrix are told apart by the other keys; "
+                "write name beside [test.matrix]"
+            )
         if not isinstance(options, list) or not options:
             raise UsageError(f"{where}, matrix: key {key!r} must be a list of at least one value")
+    count = math.prod(len(options) for options in matrix.values())
+    if count > room:
+        raise UsageError(
+            f"{where} makes {count:,} tests of its matrix, a campaign has at most {MOST_TESTS:,} (about a week at a "
+            "minute each); leave values out"
+        )
     specs = []
     base = values.get("name")
     for combination in itertools.product(*matrix.values()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from harness.cluster_config import AUTHORIZER, BROKERS, TOPICS
 from harness.clusters.images import ImageSet
 from harness.clusters.topology import ClusterSpec, TopologySpec
 from harness.errors import StorageError, UsageError
+from harness.given import read_given
 from harness.history.runfile import ClusterInfo, RunMeta, TestParameters
 from harness.mirrors import REGISTRY as MIRRORS
 from harness.mirrors import MirrorSettings, MirrorSpec
@@ -32,7 +33,8 @@ from workloads.base import AsksOfMirror, TopicSpec, Workload, WorkloadOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One test, fully checked: everything that a run is made of, drawn and named."""
+    """One test, fully checked: everything that a run is made of, drawn and named. given: name → text of every file that
+    it was made of."""
 
     spec: TestSpec
     scenario: Scenario
@@ -43,6 +45,7 @@ class Plan:
     options: WorkloadOptions
     topics: tuple[TopicSpec, ...]
     schedule: tuple[FaultSpec, ...]
+    given: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topic_names(self) -> list[str]:
@@ -60,9 +63,12 @@ class Plan:
         return 1 + routes.index(route) * self.spec.mirror_nodes
 
 
-def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = None) -> Plan:
+def make_plan(
+    spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = None, given: Mapping[str, str] | None = None
+) -> Plan:
     """Check every name and combination, and draw the fault schedule (or take a stored one).
 
+    given: name → text of files that the test was made of; what else its options name is read now, once.
     Raises: UsageError for whatever does not exist or cannot be combined.
     """
     check_name("mirror", spec.mirror, MIRRORS)
@@ -77,14 +83,21 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
             f"scenario {scenario.name} mirrors back, which mirror {mirror.name} cannot; use scenario {others}, "
             f"or mirror {able}"
         )
-    own_contract, design = _design(spec, mirror)
+    texts = {**(given or {}), **_read(spec, mirror, given or {})}
+    own_contract, design = _design(spec, mirror, texts)
     base = contracts.load(spec.contract or own_contract).base
     if mirror.contracts and base not in mirror.contracts:
         raise UsageError(
             f"mirror {spec.mirror} does not promise contract {base}; it can be judged by " + ", ".join(mirror.contracts)
         )
     settings = MirrorSettings(
-        contract=base, options=dict(spec.mirror_options), mirror_nodes=spec.mirror_nodes, design=design
+        contract=base,
+        options=dict(spec.mirror_options),
+        mirror_nodes=spec.mirror_nodes,
+        design=design,
+        texts=texts,
+        aliases=scenario.clusters,
+        flows=[f"{source}->{destination}" for source, destination in scenario.routes],
     )
     options = _workload_options(spec)
     topics = tuple(workload.topics(options))
@@ -115,7 +128,14 @@ def make_plan(spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = Non
         options=options,
         topics=topics,
         schedule=drawn,
+        given=texts,
     )
+
+
+def _read(spec: TestSpec, mirror: MirrorSpec, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Name → text of the files that the mirror's options name and that were not given."""
+    named = [spec.mirror_options[option] for option in mirror.reads if option in spec.mirror_options]
+    return {name: read_given(name, what="the mirror's file") for name in named if name not in given}
 
 
 def _asked_of(mirror: MirrorSpec, workload: Workload) -> Mapping[str, str]:
@@ -138,14 +158,14 @@ def _crash_points(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario) -> tup
     )
 
 
-def _design(spec: TestSpec, mirror: MirrorSpec) -> tuple[str, Mapping[str, str]]:
+def _design(spec: TestSpec, mirror: MirrorSpec, texts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """(the contract that the mirror with the chosen design is judged by, switch → value)."""
     if mirror.design is not None:
         return mirror.design(spec.design)
     if spec.design:
         able = ", ".join(name for name, other in MIRRORS.items() if other.design is not None)
         raise UsageError(f"mirror {mirror.name} has no design to choose; --design goes with mirror {able}")
-    return mirror.contract(spec.mirror_options) if mirror.contract else mirror.contracts[0], {}
+    return mirror.contract(spec.mirror_options, texts) if mirror.contract else mirror.contracts[0], {}
 
 
 def _default_contract(own: str, schedule: Sequence[FaultSpec]) -> str:

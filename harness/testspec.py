@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import UsageError
+from harness.given import shown
 from harness.hints import closest
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+MOST_PER_SECOND = 1_000_000
+LARGEST_SEED = 2**63 - 1
+
+Whole = Annotated[int, Field(strict=True)]
+"""A whole number: not `true`, not text."""
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""A finite number: not `true`, not text."""
+Flag = Annotated[bool, Field(strict=True)]
 
 
 class TestSpec(BaseModel):
@@ -34,30 +43,30 @@ class TestSpec(BaseModel):
     workload: str = "append"
     nemesis: tuple[str, ...] = ()
     contract: str | None = None
-    seed: int = Field(default=0, ge=0)
-    time_limit: float = Field(default=30.0, gt=0, le=86_400)
-    settle_limit: float = Field(default=90.0, gt=0, le=86_400)
-    final_limit: float = Field(default=60.0, gt=0, le=86_400)
-    brokers: int = Field(default=3, ge=1, le=9)
-    controllers: int = Field(default=0, ge=0, le=5)
-    topics: int = Field(default=2, ge=1, le=100)
-    partitions: int = Field(default=4, ge=1, le=1000)
-    rate: float = Field(default=400.0, ge=0)
+    seed: Whole = Field(default=0, ge=0, le=LARGEST_SEED)
+    time_limit: Number = Field(default=30.0, gt=0, le=86_400)
+    settle_limit: Number = Field(default=90.0, gt=0, le=86_400)
+    final_limit: Number = Field(default=60.0, gt=0, le=86_400)
+    brokers: Whole = Field(default=3, ge=1, le=9)
+    controllers: Whole = Field(default=0, ge=0, le=5)
+    topics: Whole = Field(default=2, ge=1, le=100)
+    partitions: Whole = Field(default=4, ge=1, le=1000)
+    rate: Number = Field(default=400.0, ge=0, le=MOST_PER_SECOND)
     producer: Literal["plain", "idempotent", "transactional"] = "idempotent"
-    producers: int = Field(default=2, ge=1, le=64)
-    consumers: int = Field(default=2, ge=1, le=64)
-    max_records: int = Field(default=4, ge=1, le=1000)
-    client_life: int = Field(default=0, ge=0, le=1_000_000)
-    txn_hold: float = Field(default=0.0, ge=0, le=10)
+    producers: Whole = Field(default=2, ge=1, le=64)
+    consumers: Whole = Field(default=2, ge=1, le=64)
+    max_records: Whole = Field(default=4, ge=1, le=1000)
+    client_life: Whole = Field(default=0, ge=0, le=1_000_000)
+    txn_hold: Number = Field(default=0.0, ge=0, le=10)
     isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
     acks: Literal["all", "1"] = "all"
-    min_insync_replicas: int | None = Field(default=None, ge=1, le=9)
-    value_bytes: int = Field(default=0, ge=0, le=1_000_000)
-    mirror_nodes: int = Field(default=1, ge=1, le=8)
+    min_insync_replicas: Whole | None = Field(default=None, ge=1, le=9)
+    value_bytes: Whole = Field(default=0, ge=0, le=1_000_000)
+    mirror_nodes: Whole = Field(default=1, ge=1, le=8)
     design: tuple[str, ...] = ()
     mirror_options: Mapping[str, str] = Field(default_factory=dict)
     kafka_image: str | None = None
-    authorizer: bool = False
+    authorizer: Flag = False
     cleanup_policy: Literal["delete", "compact"] = "delete"
 
     @property
@@ -90,6 +99,9 @@ class TestSpec(BaseModel):
             raise UsageError(f"controllers {self.controllers} is even; a quorum wants 1, 3 or 5 (0: combined mode)")
 
 
+_NEVER_EMPTY = frozenset({"name", "mirror", "scenario", "workload", "contract", "kafka_image"})
+
+
 def check_name(kind: str, name: str, registry: Iterable[str]) -> None:
     """Raises UsageError when `name` is in no registry, with the nearest right ones."""
     names = list(registry)
@@ -108,6 +120,10 @@ def parse_spec(values: Mapping[str, Any], *, where: str) -> TestSpec:
         if field not in TestSpec.model_fields:
             known = [name.replace("_", "-") for name in TestSpec.model_fields]
             raise UsageError(f"{where}: unknown key {key!r}; {closest(key, known)}")
+        if field in plain:
+            raise UsageError(f"{where}: key {key!r} is there twice, with '-' and with '_'; leave one out")
+        if field in _NEVER_EMPTY and isinstance(value, str) and not value.strip():
+            raise UsageError(f"{where}: key {field.replace('_', '-')!r} is empty; give it a value, or leave it out")
         plain[field] = value
     if isinstance(plain.get("nemesis"), str):
         plain["nemesis"] = tuple(part.strip() for part in plain["nemesis"].split(",") if part.strip())
@@ -118,6 +134,6 @@ def parse_spec(values: Mapping[str, Any], *, where: str) -> TestSpec:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part).replace("_", "-") for part in first["loc"])
-        raise UsageError(f"{where}: key {key!r} is {first.get('input')!r}: {first['msg'].lower()}") from error
+        raise UsageError(f"{where}: key {key!r} is {shown(first.get('input'))}: {first['msg'].lower()}") from error
     spec.check_combination()
     return spec

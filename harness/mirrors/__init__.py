@@ -23,6 +23,7 @@ __all__ = ["REGISTRY", "MirrorContext", "MirrorSettings", "MirrorSite", "MirrorS
 
 def _check_mm2(settings: MirrorSettings, topics: Sequence[str]) -> None:
     options = mm2_config.parse_options(settings.contract, settings.options)
+    mm2_config.check_aliases(options, aliases=settings.aliases, flows=settings.flows)
     mm2_config.check_topics(topics, options, source="A", destination="B")
 
 
@@ -39,15 +40,15 @@ def _check_reference(settings: MirrorSettings, _topics: Sequence[str]) -> None:
 def _check_external(settings: MirrorSettings, _topics: Sequence[str]) -> None:
     from harness.mirrors.external_config import read_config
 
-    read_config(settings.options)
+    read_config(settings.options, settings.texts)
     if settings.mirror_nodes != 1:
         raise UsageError("mirror external is one container or command; leave --mirror-nodes out")
 
 
-def _contract_of_external(options: Mapping[str, str]) -> str:
+def _contract_of_external(options: Mapping[str, str], texts: Mapping[str, str]) -> str:
     from harness.mirrors.external_config import read_config
 
-    return read_config(options).contract
+    return read_config(options, texts).contract
 
 
 def _make_external(context: MirrorContext) -> Mirror:
@@ -92,5 +93,6 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         check=_check_external,
         make=_make_external,
         contract=_contract_of_external,
+        reads=("config",),
     ),
 }

@@ -18,7 +18,7 @@ from harness.errors import MirrorError
 from harness.history.recording import Recorder
 from harness.mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
 from harness.mirrors.driven import DrivenMirror
-from harness.mirrors.external_config import ExternalConfig, filled, read_config
+from harness.mirrors.external_config import CONFIG, KAFKA_IMAGE, ExternalConfig, filled, read_config
 from harness.mirrors.mm2_process import end_process
 from harness.mirrors.site import MirrorContext
 from harness.mirrors.tail import TailReader
@@ -38,7 +38,9 @@ class ExternalMirror(DrivenMirror):
 
     def __init__(self, context: MirrorContext) -> None:
         super().__init__(context)
-        self.config: ExternalConfig = read_config(context.settings.options)
+        settings = context.settings
+        self.config: ExternalConfig = read_config(settings.options, settings.texts)
+        self._path = settings.options[CONFIG]
         self._topics: list[str] = []
         self._known: list[Partition] = []
         self._node: Node | None = None
@@ -47,7 +49,7 @@ class ExternalMirror(DrivenMirror):
     def capabilities(self) -> Mapping[Capability, Support]:
         """As the file declares them."""
         return {
-            capability: Support(self.config.capabilities.get(capability, False), f"declared in {self.config.path}")
+            capability: Support(self.config.capabilities.get(capability, False), f"declared in {self._path}")
             for capability in Capability
         }
 
@@ -68,7 +70,7 @@ class ExternalMirror(DrivenMirror):
                     command=[filled(part, values) for part in container.command],
                     files={path: filled(text, values) for path, text in container.files.items()},
                     environment={name: filled(text, values) for name, text in container.environment.items()},
-                    image=None if container.image == "kafka" else container.image,
+                    image=None if container.image == KAFKA_IMAGE else container.image,
                     entry_point=container.entry_point,
                 )
             else:
@@ -104,9 +106,9 @@ class ExternalMirror(DrivenMirror):
         try:
             rows = json.loads(text)
             return [_status(row) for row in rows]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise MirrorError(
-                f"{self.config.path}: `describe` must print a JSON list of objects with topic, partition and state; "
+                f"{self._path}: `describe` must print a JSON list of objects with topic, partition and state; "
                 f"it printed {text.strip()[:120]!r} ({error})"
             ) from error
 
@@ -195,7 +197,7 @@ class ExternalMirror(DrivenMirror):
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         except OSError as error:
-            raise MirrorError(f"{self.config.path}: `start` {command[0]!r} cannot be run: {error}") from error
+            raise MirrorError(f"{self._path}: `start` {command[0]!r} cannot be run: {error}") from error
 
     @staticmethod
     def _end_command(process: subprocess.Popen[bytes]) -> None:
@@ -217,10 +219,10 @@ class ExternalMirror(DrivenMirror):
             try:
                 local = subprocess.run(words, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
             except (OSError, subprocess.TimeoutExpired) as error:
-                raise MirrorError(f"{self.config.path}: {words[0]!r} cannot be run: {error}") from error
+                raise MirrorError(f"{self._path}: {words[0]!r} cannot be run: {error}") from error
             code, output = local.returncode, local.stdout or local.stderr
         if code != 0:
-            raise MirrorError(f"{self.config.path}: {' '.join(words)!r} ended with {code}: {output.strip()[-200:]}")
+            raise MirrorError(f"{self._path}: {' '.join(words)!r} ended with {code}: {output.strip()[-200:]}")
         return output
 
     def _explain(self) -> str:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import string
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness import contracts
 from harness.errors import UsageError
+from harness.given import parse_toml, read_given
 from harness.mirrors.base import Capability
 
 PLACEHOLDERS: Final = ("source", "destination", "source_bootstrap", "destination_bootstrap", "topics", "address")
+KAFKA_IMAGE: Final = "kafka"
+"""Stands for the image of MirrorMaker 2, which has an entry point of its own."""
+CONFIG: Final = "config"
 _KNOWN: Final = dict.fromkeys(PLACEHOLDERS, "")
+
+Text = Annotated[str, Field(min_length=1)]
 
 
 class Container(BaseModel):
@@ -23,7 +27,7 @@ class Container(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    image: str
+    image: Text
     entry_point: tuple[str, ...] = Field(default=(), alias="entry-point")
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = Field(default_factory=dict)
@@ -35,44 +39,50 @@ class ExternalConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: str = Field(default="", exclude=True)
-    contract: str
+    contract: Text
     topic_prefix: str = Field(default="", alias="topic-prefix")
-    capabilities: Mapping[Capability, bool] = Field(default_factory=dict)
+    capabilities: Mapping[Capability, Annotated[bool, Field(strict=True)]] = Field(default_factory=dict)
     container: Container | None = None
     start: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     describe: tuple[str, ...] = ()
 
 
-OPTIONS: Final = {"config": "the TOML file that says how the mirror is started, stopped and described; required"}
+OPTIONS: Final = {CONFIG: "the TOML file that says how the mirror is started, stopped and described; required"}
 
 
-def read_config(options: Mapping[str, str]) -> ExternalConfig:
-    """The file that `--mirror-option config=FILE` names. Raises: UsageError naming file, key and mend."""
+def read_config(options: Mapping[str, str], texts: Mapping[str, str] | None = None) -> ExternalConfig:
+    """The file that `--mirror-option config=FILE` names. texts: of files that were read before, by their names.
+
+    Raises: UsageError naming file, key and mend.
+    """
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise UsageError(f"mirror external has no option {unknown[0]!r}; it has config=FILE")
-    if "config" not in options:
+    if CONFIG not in options:
         raise UsageError("mirror external needs --mirror-option config=FILE, a TOML file (docs/external.md)")
-    path = options["config"]
+    path = options[CONFIG]
+    text = (texts or {}).get(path)
+    document = parse_toml(read_given(path, what="the mirror's file") if text is None else text, where=path)
     try:
-        document: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from error
-    try:
-        config = ExternalConfig.model_validate({**document, "path": path})
+        config = ExternalConfig.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"{path}: key {key!r}: {first['msg'].lower()}") from error
     if (config.container is None) == (not config.start):
         raise UsageError(f"{path}: name either a [container] or a `start` command")
+    if config.container is not None and config.container.image == KAFKA_IMAGE and config.container.entry_point:
+        raise UsageError(
+            f"{path}: key 'container.entry-point' goes with an image of its own, {KAFKA_IMAGE!r} has the entry point "
+            "that starts MirrorMaker 2; leave it out, or name the image"
+        )
+    for key, words in (("start", config.start), ("stop", config.stop), ("describe", config.describe)):
+        if words and not words[0].strip():
+            raise UsageError(f"{path}: key {key!r} begins with an empty word; begin with the command")
     contracts.load(config.contract)
-    for text in _texts(config):
-        filled(text, _KNOWN, where=path)
+    for said in _texts(config):
+        filled(said, _KNOWN, where=path)
     return config
 
 

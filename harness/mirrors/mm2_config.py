@@ -96,6 +96,21 @@ def _raw(name: str, text: str) -> str:
     return text
 
 
+def check_aliases(options: Mm2Options, *, aliases: Sequence[str], flows: Sequence[str]) -> None:
+    """Refuse raw properties that no MM2 of the test would read: of a cluster or a flow that it does not have.
+
+    aliases: the clusters' letters. flows: `A->B`. Raises: UsageError naming the option and the mend.
+    """
+    prefixes = [*aliases, *flows]
+    for name in options.extra:
+        alias, _, key = name.partition(".")
+        if alias not in prefixes or not key.strip():
+            raise UsageError(
+                f"mirror option {name!r} begins with {alias!r}, which is no alias of this test; begin it with "
+                + ", ".join(f"{prefix}." for prefix in prefixes)
+            )
+
+
 def check_topics(topics: Sequence[str], options: Mm2Options, *, source: str, destination: str) -> None:
     """Refuse topics that MM2 would silently skip: its internal names, and names that look mirrored already.
 

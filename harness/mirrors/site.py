@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 class MirrorSettings:
     """What a user chose. contract: what the mirror must promise. options: `--mirror-option NAME=VALUE` pairs.
 
-    design: switch → value, of a mirror whose design can be chosen.
+    design: switch → value, of a mirror whose design can be chosen. texts: name → text of the files that options name.
+    aliases: letters of the clusters that mirrors of the test lie between. flows: `A->B` of each mirror from the start.
     """
 
     contract: str = "mm2-exactly-once"
     options: Mapping[str, str] = field(default_factory=dict)
     mirror_nodes: int = 1
     design: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    aliases: Sequence[str] = ("A", "B")
+    flows: Sequence[str] = ("A->B",)
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,9 @@ class MirrorSpec:
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
     harness.clusters.images.ImageSet that its processes run in. registers: they join the destination as brokers, and
     reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
-    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options →
-    the contract that they name; None: the first one. steps: names at which its processes can be made to crash.
+    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options
+    and the texts of files that they name → the contract; None: the first one. steps: names at which its processes can
+    be made to crash. reads: options that name a file, whose text is kept with the run.
     """
 
     name: str
@@ -94,8 +99,9 @@ class MirrorSpec:
     registers: bool = False
     fails_back: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
-    contract: Callable[[Mapping[str, str]], str] | None = None
+    contract: Callable[[Mapping[str, str], Mapping[str, str]], str] | None = None
     steps: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
 
 
 class TopologySite:
