@@ -12,8 +12,10 @@ from model.failback import Failback
 from model.looks import Observer
 from model.mirror import ClusterMirror
 from model.mm2 import Mm2, Translations, restarts
+from model.mm2_exactly_once import ExactlyOnce
 from model.plan import Plan
 from model.producers import Sender
+from model.recreated import Recreated
 from model.syncs import Syncs, administrator
 from model.transactions import TxnSender
 from model.world import Actor, Cluster, World
@@ -68,6 +70,12 @@ def split_by_the_stop(world: World) -> bool:
     return any(len(found) > 1 for found in sides.values())
 
 
+def _mirror(world: World) -> ClusterMirror:
+    if world.plan.exactly_once:
+        return ExactlyOnce(world)
+    return Mm2(world) if world.plan.mirror == "mm2" else ClusterMirror(world, world.a, world.b)
+
+
 class _Run:
     """The phases of one example."""
 
@@ -75,7 +83,7 @@ class _Run:
         self.w = world
         self.before_final = before_final
         self.plan = world.plan
-        self.mirror = Mm2(world) if world.plan.mirror == "mm2" else ClusterMirror(world, world.a, world.b)
+        self.mirror = _mirror(world)
         self.syncs = Translations(world, self.mirror) if isinstance(self.mirror, Mm2) else Syncs(world)
         self.watch = world.observer = Observer(world, self.mirror)
         self.on_a: list[Reader] = []
@@ -96,7 +104,7 @@ class _Run:
         if self.before_final is not None:
             self.before_final(self.w)
         self.w.run([], phase="final", steps=0)
-        for cluster in (self.w.a, self.w.b):
+        for cluster in self.w.clusters:
             read_to_the_end(self.w, cluster)
         self.watch.until(81 * 10**9)
         self.watch.evidence()
@@ -126,6 +134,9 @@ class _Run:
         actors = self._producers(w.a)
         self.reading_b = [r.run() for r in self.on_b]
         actors += [r.run() for r in self.on_a] + self.reading_b
+        if plan.recreated:
+            w.recreated = again = Recreated(w)
+            actors.append(again.run())
         actors += [self.mirror.run(), self.mirror.run(), self.syncs.run()]
         w.run(actors + self._trouble(), phase="load", steps=STEPS + 8 * plan.sends, drain=False)
         for actor in actors:

@@ -46,6 +46,9 @@ def plans(draw: st.DrawFn, **fixed: object) -> Plan:
         "zombie": draw(st.integers(0, 3)) == 0,
         "lagging": draw(st.integers(0, 3)) == 0,
         "objects": draw(st.integers(0, 5)) == 0,
+        "resends": draw(st.integers(0, 3)) == 0,
+        "pipelined": draw(st.integers(0, 3)) == 0,
+        "recreated": draw(st.integers(0, 7)) == 0,
     }
     plan = Plan(**{**drawn, **fixed})  # type: ignore[arg-type]
     if plan.scenario != "failback":
@@ -89,6 +92,9 @@ class Sort:
 SORTS = {
     "cluster": Sort(500, {}),
     "mm2": Sort(100, {"mirror": "mm2", "compacted": False, "renamed": True}),
+    "eos": Sort(
+        100, {"mirror": "mm2", "exactly_once": True, "trouble": ("pauses",), "compacted": False, "renamed": True}
+    ),
     "unclean": Sort(
         60,
         {

@@ -137,6 +137,7 @@ class Partition:
 
     def __init__(self, topic: str, number: int, brokers: Sequence[int], *, base: int = 0, ghost: int | None = None):
         self.topic = topic
+        self.topic_id = f"id of {topic}"
         self.number = number
         self.ghost = ghost
         self.replicas = {b: Replica(start=base, empty_end=base) for b in ([ghost] if ghost else []) + list(brokers)}
@@ -245,11 +246,12 @@ class Partition:
             replica.batches, replica.start, replica.empty_end = [], offset, offset
         self.hw = offset
 
-    def compact(self) -> None:
-        """Each live replica by itself: of each key the last record stays, and the newest batch is left alone."""
+    def compact(self, *, below: int | None = None) -> None:
+        """Each live replica by itself: of each key the last record (below an offset, where one is given) stays, and the
+        newest batch is left alone."""
         for broker in self.isr:
             replica = self.replicas[broker]
-            replica.batches = compacted(replica.batches, below=self.lso)
+            replica.batches = compacted(replica.batches, below=self.lso if below is None else min(below, self.lso))
 
 
 def compacted(batches: list[Batch], *, below: int) -> list[Batch]:

@@ -30,6 +30,8 @@ class Observer:
 
     def look(self, time_ns: int, look: int) -> None:
         """Log ends, group offsets, access rules and configurations of both clusters, and the mirror's states."""
+        for part in self.w.recreated.current.partitions if self.w.recreated else ():
+            self._ends(self.w.recreated.current, part, look, time_ns)
         for cluster in (self.w.a, self.w.b):
             for part in cluster.partitions:
                 self._ends(cluster, part, look, time_ns)
@@ -73,7 +75,7 @@ class Observer:
         """The last look, and the log of every replica."""
         self.w.book.now = LAST * SECOND
         self.look(self.w.book.now, FINAL_LOOK)
-        for cluster in (self.w.a, self.w.b):
+        for cluster in self.w.clusters:
             for part in cluster.partitions:
                 for broker, replica in sorted(part.replicas.items()):
                     for b in replica.batches if broker != part.ghost else ():
@@ -86,7 +88,7 @@ class Observer:
         control: Row = {"control_type": b.control, "leader_epoch": b.epoch}
         columns: Row = {"base_offset": b.base, "last_offset": b.last, "base_sequence": b.seq, "crc": b.crc}
         columns |= {"crc_ok": True, "records_count": len(b.records), "control": b.control is not None}
-        columns |= {"coordinator_epoch": b.coordinator, "timestamp": b.time_ms, "topic_id": f"id of {part.topic}"}
+        columns |= {"coordinator_epoch": b.coordinator, "timestamp": b.time_ms, "topic_id": part.topic_id}
         columns |= {"compression": "none", "size": 61 + sum(len(r.value or "") for r in b.records)}
         self.w.book.row("batches", **place, **producer, **control, **columns)
         for r in b.records:

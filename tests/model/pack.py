@@ -28,10 +28,12 @@ Anomalies = dict[str, list[Row]]
 CAPABILITIES = {
     "cluster": ("offset_identity", "topic_id", "group_offsets", "acl_sync", "aborted_data"),
     "mm2": ("group_offsets", "aborted_data"),
+    "eos": ("group_offsets", "exactly_once"),
 }
 CONTRACTS = {
     "cluster": "cluster-mirror/strict",
     "mm2": "mm2-at-least-once",
+    "eos": "mm2-exactly-once",
     "unclean": "cluster-mirror/strict+unclean-a",
 }
 FLOOR = {"acl_bound_s": 5, "epoch_bound_s": 5, "stuck_bound_s": 8, "orphan_grace_s": 5, "ok_sends": 1}
@@ -67,7 +69,8 @@ def merged(examples: Iterable[Example]) -> Rows:
 def store(examples: Sequence[Example], folder: Path, *, contract: str) -> Path:
     """Write the examples as one run of ours. All must be of one sort."""
     assert len({e.plan.sort for e in examples}) == 1
-    mirror = examples[0].plan.mirror
+    plan = examples[0].plan
+    mirror, able = plan.mirror, CAPABILITIES.get(plan.sort, CAPABILITIES[plan.mirror])
     prefixes = [e.prefix for e in examples]
     assert len(set(prefixes)) == len(prefixes), "prefixes must be unique"
     meta = RunMeta(
@@ -80,7 +83,7 @@ def store(examples: Sequence[Example], folder: Path, *, contract: str) -> Path:
         },
         clusters={"A": {}, "B": {}},
         topic_map={e.world.a.topic: e.world.b.topic for e in examples},
-        capabilities={name: {"yes": True} for name in CAPABILITIES[mirror]},
+        capabilities={name: {"yes": True} for name in able},
         phases=[{"name": str(p), "start_ns": a * SECOND, "end_ns": b * SECOND} for p, a, b in SPANS],
         floor=FLOOR,
     )

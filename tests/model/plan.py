@@ -19,7 +19,10 @@ class Plan:
     broker deaths, link cuts and expiry that may happen. reset_ids: B's producer ids begin where A's do, behind a reset.
     zombie: a client of A dies with its transaction open, which its coordinator aborts only after the stop.
     lagging: the mirror carries a few batches only before it is made to catch up, or stopped. renamed: of MirrorMaker,
-    the topic has another name on B. objects: A is stored as a diskless cluster's would be.
+    the topic has another name on B. objects: A is stored as a diskless cluster's would be. exactly_once: of
+    MirrorMaker, records and its own positions are committed in one transaction; a killed worker's is aborted on B.
+    resends: values that were refused, undecided without idempotence, or aborted are sent again. pipelined: producers
+    have several sends under way. recreated: another topic of A is deleted and made again while clients use it.
     """
 
     seed: int
@@ -43,6 +46,10 @@ class Plan:
     lagging: bool = False
     renamed: bool = False
     objects: bool = False
+    exactly_once: bool = False
+    resends: bool = False
+    pipelined: bool = False
+    recreated: bool = False
 
     @property
     def unclean(self) -> bool:
@@ -57,4 +64,6 @@ class Plan:
     @property
     def sort(self) -> str:
         """Which examples it is judged with: those of the same mirror and contract."""
+        if self.exactly_once:
+            return "eos"
         return "unclean" if self.unclean else self.mirror

@@ -9,6 +9,7 @@ from model.logs import Batch, Partition, batch
 from model.world import BUSY, IDLE, Actor, Cluster, World
 
 ENDS = ("ok", "ok", "ok", "ok", "ok", "refused", "unknown", "late", "never", "partly")
+RESENDS = ("refused_then_sent", "refused_then_sent", "doubled")
 KEYS = ("k0", "k1", "k2")
 
 
@@ -65,8 +66,14 @@ class Sender:
             part = self.w.rng.choice(self.cluster.partitions)
             if self._robbed():
                 self._gone("OUT_OF_ORDER_SEQUENCE_NUMBER")
-            yield from getattr(self, f"_{self.w.rng.choice(ENDS)}")(part, self.values(self.w.rng.randint(1, 3)))
+            yield from getattr(self, f"_{self._choose()}")(part, self.values(self.w.rng.randint(1, 3)))
             yield IDLE
+
+    def _choose(self) -> str:
+        plan = self.w.plan
+        if plan.pipelined and self.w.chance(0.4):
+            return "pipelined"
+        return self.w.rng.choice(ENDS + RESENDS if plan.resends else ENDS)
 
     def _begin(self, part: Partition, pairs: list[tuple[str, str]]) -> int:
         columns = {"cluster": self.cluster.letter, "client": self.client}
@@ -117,6 +124,50 @@ class Sender:
         op = self._begin(part, pairs)
         yield BUSY
         self._end(op, "fail", self.place(part, pairs), "NOT_ENOUGH_REPLICAS")
+
+    def _refused_then_sent(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
+        """Refused for certain; the application sends the same values again, maybe to another partition."""
+        yield from self._refused(part, pairs)
+        yield BUSY
+        yield from self._ok(self.w.rng.choice(self.cluster.partitions), pairs)
+
+    def _doubled(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
+        """Without idempotence: the answer got lost, and the application sends the same values again."""
+        if self.idempotent:
+            yield from self._ok(part, pairs)
+            return
+        op = self._begin(part, pairs)
+        yield BUSY
+        if self.w.chance(0.7):
+            part.append(self.request(part, pairs))
+            part.replicate()
+        self._end(op, "info", self.place(part, pairs), "_TIMED_OUT")
+        yield BUSY
+        yield from self._ok(part, pairs)
+
+    def _pipelined(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
+        """Several sends under way: they are appended in the order in which they began, and answered in any order."""
+        under_way = [(self._begin(part, pairs), part, pairs)]
+        for _ in range(self.w.rng.randint(1, 3)):
+            other, more = self.w.rng.choice(self.cluster.partitions), self.values(self.w.rng.randint(1, 2))
+            under_way.append((self._begin(other, more), other, more))
+            yield BUSY
+        if self._robbed():
+            for op, there, values in under_way:
+                self._end(op, "fail", self.place(there, values), "OUT_OF_ORDER_SEQUENCE_NUMBER")
+            self._gone("OUT_OF_ORDER_SEQUENCE_NUMBER")
+            return
+        answers = []
+        for op, there, values in under_way:
+            placed = there.append(self.request(there, values))
+            there.replicate()
+            self.placed.append((there, placed))
+            answers.append((op, self.place(there, values, placed.base)))
+        yield BUSY
+        self.w.rng.shuffle(answers)
+        for op, rows in answers:
+            self._end(op, "ok", rows)
+            yield BUSY
 
     def _unknown(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
         """Appended, and an election may take it away again; the client hears nothing."""

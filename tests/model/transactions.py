@@ -31,14 +31,23 @@ class TxnSender(Sender):
         """One transaction after the other until the example's budget is spent."""
         while self.w.budget > 0:
             self.w.budget -= 1
-            yield from self._transaction(self.w.rng.choice(ENDS))
+            if self.w.plan.resends and self.w.chance(0.3):
+                work = self._work()
+                yield from self._transaction("abort", work)
+                yield IDLE
+                yield from self._transaction("commit", work)  # abort, then do the same again (KIP-98)
+            else:
+                yield from self._transaction(self.w.rng.choice(ENDS), self._work())
             yield IDLE
 
-    def _transaction(self, end: str) -> Actor:
+    def _work(self) -> list[tuple[Partition, list[tuple[str, str]]]]:
+        chosen = [p for p in self.cluster.partitions if self.w.chance(0.7)] or self.cluster.partitions[:1]
+        return [(part, self.values(self.w.rng.randint(1, 2))) for part in chosen]
+
+    def _transaction(self, end: str, work: list[tuple[Partition, list[tuple[str, str]]]]) -> Actor:
         txn = f"{self.client}:{self.count}"
         self.count += 1
-        chosen = [p for p in self.cluster.partitions if self.w.chance(0.7)] or self.cluster.partitions[:1]
-        work = [(part, self.values(self.w.rng.randint(1, 2))) for part in chosen]
+        chosen = [part for part, _ in work]
         rows: list[Row] = [row for part, pairs in work for row in self.place(part, pairs)]
         whole = 0 if self.steps else self._event("invoke", "txn", txn, rows)
         if self.steps:

@@ -35,6 +35,14 @@ class Looked(Protocol):
         """One row of `mirror_states`."""
 
 
+class Lives(Protocol):
+    """A topic that is deleted and made again."""
+
+    @property
+    def current(self) -> Cluster:
+        """The life that is there: a cluster with that topic alone."""
+
+
 class Cluster:
     """One cluster: its partitions by number (one topic), what its groups committed, and its producer ids."""
 
@@ -78,7 +86,13 @@ class World:
         self.budget = plan.sends
         self.observer: Observer | None = None
         self.failback: Looked | None = None
+        self.recreated: Lives | None = None
         self.strays: list[tuple[str, int, Batch]] = []
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """A and B, and A once more with the topic that is deleted and made again."""
+        return [self.a, self.b, *([self.recreated.current] if self.recreated is not None else [])]
 
     def number(self, kind: str) -> int:
         """The next number of a kind of name, from 0."""

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from random import Random
 
 from model.example import Example, simulate
-from model.generated import drawn_plans, plans
+from model.generated import drawn_plans, plans, sort_of_plans
 from model.logs import Batch, Partition, open_transactions, visible
 from model.mutations.catalogue import MUTATIONS
 from model.mutations.victim import Victim
@@ -40,7 +40,7 @@ def content(b: Batch) -> tuple[object, ...]:
 
 
 @quick
-@given(plans())
+@given(plans(recreated=False))
 def test_what_was_acknowledged_is_where_the_client_was_told(plan: Plan) -> None:
     example = simulate(plan)
     v = victim(example)
@@ -98,12 +98,36 @@ def _data(part: Partition, above: int) -> list[object]:
 
 
 @quick
-@given(plans(mirror="mm2", compacted=False, scenario="steady", trouble=("link", "pauses")))
+@given(plans(mirror="mm2", compacted=False, scenario="steady", trouble=("link", "pauses"), resends=False))
 def test_mirror_maker_carries_everything_in_order(plan: Plan) -> None:
     for a, b in partitions(simulate(plan)):
         source = [r.value for _, r in visible(a.log.batches, committed=False, below=a.hw)]
         copies = [r.value for _, r in visible(b.log.batches, committed=False, below=b.hw)]
         assert list(dict.fromkeys(copies)) == source
+
+
+@quick
+@given(plans(mirror="mm2", exactly_once=True, compacted=False, scenario="steady", trouble=("link", "pauses")))
+def test_exactly_once_carries_what_is_committed_once_and_in_order(plan: Plan) -> None:
+    for a, b in partitions(simulate(plan)):
+        source = [r.value for _, r in visible(a.log.batches, committed=True, below=a.hw)]
+        copies = [r.value for _, r in visible(b.log.batches, committed=True, below=b.hw)]
+        assert copies == source
+        assert not open_transactions(b.log.batches)
+
+
+@quick
+@given(plans(recreated=True))
+def test_a_topic_that_is_made_again_begins_at_0_with_another_id(plan: Plan) -> None:
+    again = simulate(plan).world.recreated
+    assert again is not None
+    assert len({part.topic_id for life in again.lives for part in life.partitions}) == len(again.lives)
+    assert all(part.log.batches[0].base == 0 for life in again.lives for part in life.partitions if part.log.batches)
+
+
+def test_some_workers_are_killed_within_a_transaction() -> None:
+    logs = [p.log.batches for plan in sort_of_plans("eos") for p in simulate(plan).world.b.partitions]
+    assert sum(any(b.control == "ABORT" for b in log) for log in logs) > 30
 
 
 def test_a_plan_makes_the_same_tables_each_time() -> None:

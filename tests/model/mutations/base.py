@@ -50,7 +50,8 @@ class Mutation:
             if len(found) == count:
                 break
             scenario = "failover" if drawn.scenario == "failback" else drawn.scenario
-            plan = replace(drawn, **{"scenario": scenario, "compacted": False, **self.plan})  # type: ignore[arg-type]
+            plain = {"scenario": scenario, "compacted": False, "recreated": False, "resends": False}
+            plan = replace(drawn, **{**plain, **self.plan})  # type: ignore[arg-type]
             number = first + len(found)
             bit: list[bool] = []
             rng = Random(f"{self.name} {plan.seed}")

@@ -1,0 +1,87 @@
+"""MirrorMaker 2 with exactly-once source support: records and its positions in A are committed in one transaction on B.
+
+A worker that is killed leaves its transaction open; its successor fences it, so that B ends it with ABORT, and writes
+the same records again. It reads A at read_committed, so nothing that was aborted on A comes to B.
+"""
+
+from __future__ import annotations
+
+from model.book import Row
+from model.logs import batch, marker, visible
+from model.mm2 import Mm2
+from model.world import World
+
+
+class ExactlyOnce(Mm2):
+    """One worker. under_way: partitions of B in its open transaction; told: the points that are committed."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.pepoch = 0
+        self.under_way: set[int] = set()
+        self.told = {n: list(points) for n, points in self.points.items()}
+
+    def fetch(self, number: int, *, most: int) -> None:
+        """Read up to `most` committed records of one partition, write them as one batch, and maybe commit."""
+        a, b = self.w.a.partitions[number], self.w.b.partitions[number]
+        if a.start > self.position[number]:
+            self.errors[number] = f"source log start {a.start} passed {self.position[number]}: a gap of expired records"
+            self.look(number)
+            self.position[number] = a.start
+        due = [r for _, r in visible(a.log.batches, committed=True, below=a.lso) if r.offset >= self.position[number]]
+        chosen = due[:most]
+        if chosen:
+            seq = self.sequence.get(number, 0)
+            self.sequence[number] = seq + len(chosen)
+            columns = {"pid": self.pid, "pepoch": self.pepoch, "seq": seq, "transactional": True}
+            placed = b.append(batch([(r.key, r.value) for r in chosen], time_ms=self.w.book.now_ms, **columns))
+            b.replicate()
+            self.under_way.add(number)
+            self.points[number] += [(chosen[0].offset, placed.base), (chosen[-1].offset, placed.last)]
+        self.position[number] = chosen[-1].offset + 1 if len(due) > most else max(self.position[number], a.lso)
+        if most > 3 or self.w.chance(0.5):
+            self.end("COMMIT")
+
+    def end(self, kind: str) -> None:
+        """End the open transaction on every partition that it wrote to. An abort goes back to what was committed."""
+        if self.w.plan.tv2 or kind == "ABORT":
+            self.pepoch += 1
+        for number in sorted(self.under_way):
+            part = self.w.b.partitions[number]
+            part.append(marker(kind, pid=self.pid, pepoch=self.pepoch, coordinator=0, time_ms=self.w.book.now_ms))
+            part.replicate()
+        if self.w.plan.tv2 or kind == "ABORT":
+            self.sequence = {}
+        if kind == "COMMIT":
+            self.flushed = dict(self.position)
+            self.told = {n: list(points) for n, points in self.points.items()}
+        else:
+            self.position = dict(self.flushed)
+            self.points = {n: list(points) for n, points in self.told.items()}
+        self.under_way = set()
+
+    def restart(self) -> None:
+        """The worker was killed: its successor fences it and begins again where the last transaction ended."""
+        self.end("ABORT")
+
+    def stop(self) -> None:
+        """It is ended in good order, or killed."""
+        self.end("COMMIT" if self.w.chance(0.5) else "ABORT")
+        super().stop()
+
+    def refresh(self) -> None:
+        """The first record of every partition is carried and committed."""
+        super().refresh()
+        self.end("COMMIT")
+
+    def look(self, number: int, *, event: str = "look", time_ns: int | None = None) -> Row:
+        """What is known of it from outside is what it has committed."""
+        ahead, self.position = self.position, self.flushed
+        row = super().look(number, event=event, time_ns=time_ns)
+        self.position = ahead
+        return row
+
+    def translate(self, number: int, offset: int) -> int | None:
+        """As MirrorMaker translates; points of a transaction that is still open are not known to it yet."""
+        below = [(here, there) for here, there in self.told[number] if here < offset]
+        return below[-1][1] + 1 if below else None
