@@ -3,10 +3,12 @@
 Not a checker: what the checkers of groups share. Offsets are *written* by a mirror (event sync, checkpoint) or only
 *seen* (look). The bounds of the log at that time are proven ones:
 - low: the greatest log start that was seen until then; a log start never goes back;
-- high: what the log end cannot have exceeded: the first end that a leader showed afterwards, or the lowest offset that
-  a client was given by a send that began afterwards; never less than an end that was seen before. Without later
-  evidence it is the last end seen before, in an imported history (which says what its writer knew) and in a run whose
-  clients and mirror had come to rest; else it is null.
+- high: what the log end cannot have exceeded: what the next evidence says, which is an end that a leader showed
+  afterwards, or the offset that a client was given by a send that began afterwards; never less than an end that was
+  seen before. A mirror may truncate the log while it is stopped, so what was seen after a stop began says nothing of
+  what was written before, nor what was seen after it ended of what was written during it. Without later evidence it is
+  the last end seen before, in an imported history (which says what its writer knew) and in a run whose clients and
+  mirror had come to rest; else it is null.
 Clusters on which an unclean election was forced have no bounds: there a log end may go back.
 """
 
@@ -18,6 +20,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.history import with_era
+from checkers.mirror_spans import stop_begins
 from checkers.mirroring import once, unclean_clusters
 from checkers.tables import PARTITION
 from harness.history.ops import Phase
@@ -62,27 +65,37 @@ def _written(t: Tables) -> DataFrame:
     ends = t.table("log_ends").where("log_start is not null or log_end is not null").join(here, list(PARTITION))
     leads = (F.coalesce("broker", F.lit(-1)) == -1) | F.coalesce(F.col("broker") == F.col("leader"), F.lit(False))
     sent = t.sends.where("outcome in ('acked', 'committed') and offset is not null")
-    sent = sent.withColumn("time_ns", F.col("invoke_ns")).join(here, list(PARTITION))
+    sent = sent.groupBy(*PARTITION, F.col("invoke_ns").alias("time_ns")).agg(F.min("offset").alias("offset"))
+    sent = sent.join(here, list(PARTITION))
     events = (
         rows.select(*PARTITION, "time_ns", what, *(F.lit(None).cast(kind).alias(n) for n, kind in empty.items()))
         .unionByName(shaped(ends, start=F.col("log_start"), end=F.col("log_end"), sure=F.when(leads, F.col("log_end"))))
         .unionByName(shaped(sent, sent=F.col("offset")))
     )
-    events = with_era(t, events, F.col("time_ns"))
+    events = _with_stops(t, with_era(t, events, F.col("time_ns")))
     places = Window.partitionBy(*PARTITION, "era")
     unwritten = F.col("w").isNull()
     behind = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)
     # Backwards: Spark takes quadratic time for a frame that ends with the partition.
-    ahead = places.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
+    lives = Window.partitionBy(*PARTITION, "era", "stops")
+    ahead = lives.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
     before = F.max("end").over(behind)
-    after = F.coalesce(F.last("sure", ignorenulls=True).over(ahead), F.max("end").over(ahead))
-    bound = F.least(after, F.min("sent").over(ahead))
+    following = F.last(F.coalesce("sure", "sent"), ignorenulls=True).over(ahead)
+    bound = F.coalesce(following, F.max("end").over(ahead))
     found = events.withColumns({"low": F.max("start").over(behind), "before": before, "after": bound}).where(
         "w is not null"
     )
     at_rest = F.col("time_ns") >= _at_rest(t)
     high = F.when(F.col("after").isNotNull() | at_rest, F.greatest("after", "before"))
     return found.select(*PARTITION, "time_ns", "w.*", "low", high.alias("high"), t.canonical().alias("origin_topic"))
+
+
+def _with_stops(t: Tables, events: DataFrame) -> DataFrame:
+    """Add `stops`: how often a stop of the cluster's mirror had begun or ended by then."""
+    turns = stop_begins(t).groupBy("cluster").agg(F.flatten(F.collect_list(F.array("begin", "end"))).alias("turns"))
+    events = events.join(F.broadcast(turns), "cluster", "left")
+    passed = F.size(F.filter("turns", lambda at: at <= F.col("time_ns")))
+    return events.withColumn("stops", F.when(F.col("turns").isNull(), 0).otherwise(passed)).drop("turns")
 
 
 def _at_rest(t: Tables) -> int:

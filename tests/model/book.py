@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -35,12 +35,15 @@ class Book:
     prefix: str
     rng: Random
     now: int = 0
+    before: Callable[[int], None] = field(default=lambda _now: None, repr=False)
     tables: Rows = field(default_factory=lambda: defaultdict(list))
     _index: int = -1
 
     def tick(self, most_ns: int = 400_000) -> int:
-        """A little time goes by; the new time."""
-        self.now += self.rng.randint(1_000, most_ns)
+        """A little time goes by; the new time. `before` is called first with it: what happens from now on is later."""
+        later = self.now + self.rng.randint(1_000, most_ns)
+        self.before(later)
+        self.now = later
         return self.now
 
     def name(self, text: str) -> str:

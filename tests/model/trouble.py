@@ -100,7 +100,7 @@ def cleaner(world: World, cluster: Cluster) -> Actor:
         part = world.rng.choice(cluster.partitions)
         if world.chance(0.3):
             bounded = world.plan.scenario == "failback" and cluster is world.a
-            part.compact(below=world.b.partitions[part.number].end if bounded else None)
+            part.compact(below=world.b.partitions[part.number].lso if bounded else None)
 
 
 def pauses(world: World, mirror: ClusterMirror) -> Actor:

@@ -186,7 +186,7 @@ def test_groups_of_a_run_of_ours(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_processed_there_is_nothing_to_translate(spark: SparkSession, tmp_path: Path) -> None:
-    names = ("idle", "moved")
+    names = ("idle", "moved", "aborted")
     h = Story(
         source="shatter",
         clusters={"A": {}, "B": {}},
@@ -198,6 +198,10 @@ def test_where_nothing_was_processed_there_is_nothing_to_translate(spark: SparkS
     for name in names:
         h.send(f"p {name}", "A", name, 0, f"{name}/v3", f"{name}/v4", offset=3)
         h.log("A", name, 0, (3, f"{name}/v3"), (4, f"{name}/v4"), log_start=3)
+    for name in ("idle", "moved"):
+        h.log("B", name, 0, (0, f"{name}/v3"), (1, f"{name}/v4"))
+    h.log("B", "aborted", 0, (0, "aborted/v4"))  # v3 was not carried, so a group that stands at v4 has no translation
+    h.sync("aborted", 4, event="look", cluster="A")
     h.sync("idle", 3, event="look", cluster="A")
     h.sync("moved", 4, event="look", cluster="A")
     assert judged(spark, h, tmp_path / "run") == [("group_overwritten", "missing", "A", "moved", 4, None)]

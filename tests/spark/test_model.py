@@ -61,8 +61,8 @@ def never_allowed(together: Together, example: Example) -> list[Row]:
     contract = contracts.load(CONTRACTS[example.plan.sort])
     rows = together.anomalies.get(example.prefix, [])
     never = [r for r in rows if contract.clause(r["kind"], form=r["form"], cluster=r["cluster"]).level is Level.NEVER]
-    split = [r for r in rows if r["kind"] == "cross_partition" and "cross_partition" not in example.tolerated]
-    return never + [r for r in split if r not in never]
+    split = [r for r in rows if r["kind"] == "cross_partition"]
+    return [r for r in never + [r for r in split if r not in never] if r["kind"] not in example.tolerated]
 
 
 @pytest.mark.parametrize("sort", SORTS)
