@@ -80,9 +80,9 @@ def _mirror(world: World) -> ClusterMirror:
 
 
 def untold_and_expired(world: World) -> bool:
-    """Whether a record was acknowledged without its offset in a partition that then expired in part: then nobody can
+    """Whether a record was acknowledged without its offset in a partition whose log does not begin at 0: then nobody can
     say whether it is among what expired."""
-    expired = {(c.letter, p.number) for c in (world.a, world.b) for p in c.partitions if p.start > world.plan.base}
+    expired = {(c.letter, p.number) for c in (world.a, world.b) for p in c.partitions if p.start > 0}
     acked = {op["index"]: op["cluster"] for op in world.book.tables["ops"] if op["f"] == "send" and op["type"] == "ok"}
     return any(
         row["op_index"] in acked and row.get("offset") is None and (acked[row["op_index"]], row["partition"]) in expired
