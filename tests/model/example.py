@@ -80,8 +80,8 @@ def _mirror(world: World) -> ClusterMirror:
 
 
 def untold_and_expired(world: World) -> bool:
-    """Whether a record was acknowledged without its offset in a partition whose log does not begin at 0: then nobody can
-    say whether it is among what expired."""
+    """Whether a record was acknowledged without its offset in a partition whose log does not begin at 0: then nobody
+    can say whether it expired."""
     expired = {(c.letter, p.number) for c in (world.a, world.b) for p in c.partitions if p.start > 0}
     acked = {op["index"]: op["cluster"] for op in world.book.tables["ops"] if op["f"] == "send" and op["type"] == "ok"}
     return any(
