@@ -60,7 +60,11 @@ def make() -> Path:
         run = _history(Path(folder) / "run")
         judge(run, "mm2-at-least-once", spark)
         # What large runs use besides: compiled code, plans that change while they run, Python workers.
-        rows = spark.read.parquet(str(run / "ops")).mapInArrow(lambda batches: batches, "index bigint")
+        rows = (
+            spark.read.option("__globPaths__", "false")
+            .parquet(str(run / "ops"))
+            .mapInArrow(lambda batches: batches, "index bigint")
+        )
         rows.groupBy("index").count().repartition(2).sortWithinPartitions("index").count()
         gateway: Any = spark.sparkContext._gateway
         spark.stop()

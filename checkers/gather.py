@@ -23,8 +23,10 @@ from pyspark.sql import DataFrame
 from checkers import fates
 from checkers.base import ANOMALY_COLUMNS, Checker
 from checkers.scratch import row_count
+from checkers.spark_files import read_parquet, write_parquet
 from checkers.tables import Tables
 from harness.errors import StorageError
+from harness.owners import REMEMBERED
 
 FOLDER = "anomalies"
 _FAILURES = (
@@ -59,6 +61,7 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
+        REMEMBERED.add(fresh)
         for checker, (why, took) in zip(chosen, _all(tables, chosen, fresh), strict=True):
             seconds[checker.name] = took
             if why is not None:
@@ -73,6 +76,7 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
             fresh.rename(folder)
         else:
             fresh.rmdir()
+        REMEMBERED.drop(fresh)
     except OSError as error:
         raise StorageError(
             f"{error.filename or folder} cannot be written: {error.strerror or error}; free space there, or copy the "
@@ -81,7 +85,7 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
     if not folder.exists():
         return Gathered(anomalies=None, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
     schema = ", ".join(f"`{name}` {kind}" for name, kind in ANOMALY_COLUMNS)
-    found = tables.spark.read.schema(schema).parquet(str(folder))
+    found = read_parquet(tables.spark, schema, folder)
     return Gathered(anomalies=found, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
 
 
@@ -138,7 +142,7 @@ def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:
         return True
     found = found.hint("rebalance")  # files of a good size
     try:
-        found.write.mode("overwrite").parquet(str(own))
+        write_parquet(found, own, overwrite=True)
         if row_count(own):
             for number, file in enumerate(sorted(own.glob("*.parquet"))):
                 file.rename(fresh / f"{checker.name}-{number:05d}.parquet")

@@ -12,7 +12,6 @@ unknown.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +27,8 @@ from checkers.figures import figures, unfinished_reads
 from checkers.gather import gather
 from checkers.tables import Tables
 from harness import contracts
+from harness.beside import write_beside
 from harness.contracts import Contract, Level
-from harness.errors import StorageError
 from harness.history.runfile import read_meta
 from harness.history.store import StoredRun
 
@@ -267,11 +266,4 @@ def _some(names: Sequence[str], most: int = 4) -> str:
 
 
 def _write_results(path: Path, judgement: Judgement) -> None:
-    target, fresh = path / "results.json", path / ".results.json.tmp"
-    try:
-        fresh.write_text(json.dumps(judgement.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(fresh, target)  # noqa: PTH105 (atomic, also over an existing file)
-    except OSError as error:
-        raise StorageError(
-            f"{target} cannot be written: {error.strerror}; free space or copy the run elsewhere"
-        ) from error
+    write_beside(path / "results.json", json.dumps(judgement.to_json(), indent=2, ensure_ascii=False) + "\n")

@@ -10,7 +10,7 @@ computed while planning.
 from __future__ import annotations
 
 import itertools
-import shutil
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +18,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+
+from checkers.spark_files import read_parquet, write_parquet
+from harness.owners import claim, release
 
 _HELD_BYTES = 512 * 1024
 """Up to this size a view of a small run is held in memory."""
@@ -46,11 +49,13 @@ class Scratch:
         self._small = small
         self._empty: list[DataFrame] = []
         self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._claimed = False
 
     def store(self, frame: DataFrame) -> Path:
         """Compute the frame now; gives the folder of Parquet files that holds it."""
         folder = self._next()
-        frame.write.parquet(str(folder))
+        write_parquet(frame, folder)
         return folder
 
     def keep(self, frame: DataFrame) -> DataFrame:
@@ -67,10 +72,14 @@ class Scratch:
         return self._read(self._write(table), schema)
 
     def _next(self) -> Path:
-        return self.folder / f"{next(self._numbers):03d}"
+        with self._lock:
+            if not self._claimed:
+                claim(self.folder)
+                self._claimed = True
+            return self.folder / f"{next(self._numbers):03d}"
 
     def _read(self, folder: Path, schema: T.StructType) -> DataFrame:
-        return self._spark.read.schema(schema).parquet(str(folder))
+        return read_parquet(self._spark, schema, folder)
 
     def _nothing(self, schema: T.StructType) -> DataFrame:
         self._empty.append(empty_frame(self._spark, schema))
@@ -88,4 +97,4 @@ class Scratch:
 
     def close(self) -> None:
         """Remove everything."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        release(self.folder)

@@ -22,6 +22,7 @@ from checkers.sieve import follow, spans
 from checkers.sieve.events import FIRST, Coded, Context, first_pass, ints, located, stored_pass
 from checkers.sieve.packed import KINDS, SCHEMA, Columns, unpack
 from checkers.sieve.values import Ends, second_pass
+from checkers.spark_files import read_parquet
 from checkers.views import Locks, view
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Sieve:
 
     def _stored(self, frame: DataFrame) -> _Stored:
         folder = self._t.store(frame)
-        return _Stored(folder, self._t.spark.read.schema(frame.schema).parquet(str(folder)))
+        return _Stored(folder, read_parquet(self._t.spark, frame.schema, folder))
 
     def _by_bucket(self, blocks: DataFrame) -> DataFrame:
         return blocks.repartitionById(self._buckets, F.col("bucket"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -10,15 +11,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pyspark.core.context
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from checkers import class_archive
 from harness.errors import ShatterError
+from harness.owners import new_temporary, release
 
 OLDEST_JAVA = 17
 MASTER = "local[*]"
@@ -87,11 +92,12 @@ def spark_session(
     for noisy in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     local = master.startswith("local")
+    temporary = _temporary()
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": _java_options(java_options or ()),
+        "spark.driver.extraJavaOptions": _java_options(java_options or (), temporary),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
@@ -103,6 +109,8 @@ def spark_session(
         "spark.sql.codegen.wholeStage": "true",
         "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
         "spark.log.level": "ERROR",
+        # Without checksum files: those of another's folder may be stale, and a name with a colon breaks them.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
@@ -114,7 +122,7 @@ def spark_session(
     for key, value in options.items():
         builder = builder.config(key, value)
     try:
-        with _quiet_launch(), _own_interrupts():
+        with _quiet_launch(), _launch_settings(temporary):
             return builder.getOrCreate()
     except Exception as error:
         reason = str(error).strip().splitlines()
@@ -124,15 +132,31 @@ def spark_session(
         ) from error
 
 
+def _temporary() -> Path | None:
+    """The folder for temporary files of a JVM that is about to be started, Spark's own among them, which a killed JVM
+    leaves; gone with this process. None where the JVM runs already.
+
+    SPARK_LOCAL_DIRS and spark.local.dir still say where Spark spills to.
+    """
+    if SparkContext._gateway is not None:
+        return None
+    folder = new_temporary("spark")
+    atexit.register(release, folder)
+    return folder
+
+
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Leave SIGINT to whoever handled it: PySpark takes it over, and a campaign would not hear that it is to end."""
-    before = signal.getsignal(signal.SIGINT)
+def _launch_settings(temporary: Path | None) -> Iterator[None]:
+    """Two globals, other within the block: where PySpark's launcher makes temporary folders, and SIGINT, which PySpark
+    would take over from whoever handles it."""
+    context: Any = pyspark.core.context
+    before = tempfile.tempdir, context.signal
+    tempfile.tempdir = str(temporary) if temporary is not None else tempfile.tempdir
+    context.signal = SimpleNamespace(signal=lambda *_: None, SIGINT=signal.SIGINT)
     try:
         yield
     finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+        tempfile.tempdir, context.signal = before
 
 
 @contextmanager
@@ -191,7 +215,7 @@ def _cores(master: str) -> int:
     return 1 if master == "local" else os.cpu_count() or 1
 
 
-def _java_options(more: Sequence[str]) -> str:
+def _java_options(more: Sequence[str], temporary: Path | None) -> str:
     """A log4j configuration that keeps Spark's start-up chatter off the terminal, and the first compiler alone.
 
     The optimising compiler takes half of the processor time of a check of minutes and gives it back to none of those
@@ -199,4 +223,6 @@ def _java_options(more: Sequence[str]) -> str:
     """
     path = Path(__file__).with_name("log4j2.properties")
     own = (f"-Dlog4j2.configurationFile={path.as_uri()}", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
-    return " ".join([*own, *more])
+    if temporary is not None:
+        more = (*more, f"-Djava.io.tmpdir={temporary}")
+    return " ".join(f'"{option}"' if " " in option else option for option in (*own, *more))

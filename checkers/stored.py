@@ -6,7 +6,9 @@ missing; `Stored.table` then gives an empty frame, and `Stored.has` says so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from pyspark.sql import types as T
 
 from checkers.scratch import empty_frame
 from checkers.session import tuned
+from checkers.spark_files import read_parquet
+from harness.history.parts import told
 from harness.history.runfile import RunMeta
 from harness.history.schema import TABLES
 from harness.history.store import StoredRun, open_run
@@ -68,11 +72,26 @@ class Stored:
         schema = spark_schema(name)
         if not self.has(name):
             return empty_frame(self.spark, schema)
-        # The folder rather than its files, where it holds nothing else: Spark lists one folder faster than many paths.
-        files = self.run.files[name]
-        seen = {entry.name for entry in (self.path / name).iterdir() if not entry.name.startswith((".", "_"))}
-        paths = [self.path / name] if seen == {file.name for file in files} else files
-        return self.spark.read.schema(schema).parquet(*map(str, paths))
+        folder, files = self.path / name, self.run.files[name]
+        flat = [file for file in files if file.parent == folder]
+        frames = []
+        if flat:
+            # The folder rather than its files, where it holds nothing else: Spark lists one folder faster than many.
+            seen = {entry.name for entry in folder.iterdir() if not entry.name.startswith((".", "_"))}
+            paths = [folder] if seen == {file.name for file in flat} else flat
+            frames.append(read_parquet(self.spark, schema, *paths))
+        names = [field.name for field in schema.fields]
+        nested = self._by_columns(folder, [file for file in files if file.parent != folder])
+        frames += [read_parquet(self.spark, schema, *group, base=folder).select(*names) for group in nested]
+        return reduce(DataFrame.unionAll, frames)
+
+    @staticmethod
+    def _by_columns(folder: Path, files: Sequence[Path]) -> list[list[Path]]:
+        """Files in COLUMN=VALUE folders, those together whose folders tell the same columns."""
+        groups: dict[tuple[str, ...], list[Path]] = {}
+        for file in files:
+            groups.setdefault(tuple(told(file, folder) or ()), []).append(file)
+        return list(groups.values())
 
 
 def open_stored(path: Path, spark: SparkSession) -> Stored:

@@ -22,6 +22,7 @@ from checkers.turns import Turns
 from checkers.turns import turns as find_turns
 from checkers.views import Locks, view
 from harness.history.runfile import RunMeta
+from harness.remains import RESULTS, SCRATCH, ready_results
 
 PARTITION = ("cluster", "topic", "partition")
 REPLICA = ("cluster", "topic", "partition", "broker")
@@ -39,13 +40,18 @@ class Tables:
         self.contract = contract
         self.spark: SparkSession = stored.spark
         self.meta: RunMeta = stored.meta
-        folder = stored.path / "results" / f"scratch-{uuid.uuid4().hex[:8]}"
+        folder = stored.path / RESULTS / f"{SCRATCH}{uuid.uuid4().hex[:8]}"
         self._scratch = Scratch(folder, stored.spark, small=not self.large and stored.size <= _SMALL_BYTES)
 
     @classmethod
     def open(cls, path: Path, spark: SparkSession, *, contract: str | None = None) -> Tables:
-        """Open a run folder. contract: name of the one to judge by, if not the run's own. Raises HistoryError."""
-        return cls(open_stored(path, spark), contract=contract)
+        """Open a run folder. contract: name of the one to judge by, if not the run's own.
+
+        Raises HistoryError; StorageError where no results can be stored.
+        """
+        stored = open_stored(path, spark)
+        ready_results(path)
+        return cls(stored, contract=contract)
 
     # -- stored tables ------------------------------------------------------------------------------------------
 

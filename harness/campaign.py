@@ -11,8 +11,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from harness.bounds import shown
 from harness.errors import UsageError
-from harness.given import parse_toml, read_given, shown
+from harness.given import parse_toml, read_given
 from harness.hints import closest
 from harness.testspec import TestSpec, parse_spec
 

@@ -152,9 +152,13 @@ def check(
     out: Annotated[Path | None, typer.Option(help="keep an imported history's tables and report here")] = None,
 ) -> None:
     """Judge a stored history again, or for the first time."""
-    from harness.commands import check_path
+    from harness.cutting import cut_short
 
-    raise typer.Exit(check_path(path, contract=contract, master=master, as_json=json, out=out))
+    with cut_short(f"the check of {path}"):
+        from harness.commands import check_path
+
+        code = check_path(path, contract=contract, master=master, as_json=json, out=out)
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -263,12 +267,13 @@ def down(name: Annotated[str, typer.Option(help="name of the pair")] = "pair") -
 
 @app.command()
 def clean(
-    everything: Annotated[bool, typer.Option("--all", help="also what still has a living owner")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="also containers that still have a living owner")] = False,
+    out: OutOption = Path("runs"),
 ) -> None:
-    """Remove containers, networks and volumes that runs left behind."""
+    """Remove what runs and checks left behind: containers, networks, volumes, temporary folders, scratch in runs."""
     from harness.commands import clean_up
 
-    raise typer.Exit(clean_up(everything=everything))
+    raise typer.Exit(clean_up(everything=everything, runs=out))
 
 
 def _version(value: bool) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from harness import contracts
 from harness.errors import EXIT_UNKNOWN, EXIT_VALID, ShatterError, UsageError
 from harness.progress import RichDisplay, phase
-from harness.report.html import write_report
+from harness.remains import ready_results, remains, remove
+from harness.report.html import report_softly
 from harness.report.junit import write_junit
 from harness.report.results import Results, load_results
 from harness.report.summary import TestOutcome, campaign_exit_code, markdown, table
@@ -115,7 +117,7 @@ class Bench:
         try:
             with phase(display, "check"):
                 results = check_run(run.folder, contract=None, spark=self.spark())
-            report = write_report(run.folder)
+            report = report_softly(run.folder, say=display.note)
         except ShatterError as error:
             why = f"{run.why}; and then: {error}" if run.why else str(error)
             return outcome("failed", why, run=run.folder)
@@ -198,7 +200,7 @@ def run_campaign(
     specs = campaign.tests
     if kafka_image is not None:
         specs = tuple(spec.model_copy(update={"kafka_image": kafka_image}) for spec in specs)
-    plans = [make_plan(spec) for spec in specs]
+    plans = [make_plan(spec, given={campaign.where: campaign.text}) for spec in specs]
     for path in (junit, summary):
         if path is not None and path.is_dir():
             raise UsageError(f"{path} is a folder; name a file to write")
@@ -218,23 +220,26 @@ def run_campaign(
 
 
 def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, out: Path | None) -> int:
-    """`shatter check`: a run's folder, or a history, whose tables and report stay in `out`, if given."""
+    """`shatter check`: a run's folder, or a history, whose tables and report stay in `out`, if given.
+
+    Run it in `harness.cutting.cut_short`, and a signal ends it within seconds.
+    """
     from harness.history.imports import as_run_folder
     from harness.history.runfile import read_meta
 
+    if contract is not None:
+        contracts.load(contract)  # before anything is imported or started
     console = Console(stderr=as_json)
     spark = Spark(master)
-    try:
-        with as_run_folder(path, keep=out) as folder:
-            read_meta(folder)  # before Spark is started for a folder that is no run
-            display = RichDisplay(console)
-            with phase(display, "check"):
-                results = check_run(folder, contract=contract, spark=spark())
-            lasts = path.is_dir() or out is not None
-            report = write_report(folder) if lasts else None
-            print_results(console, results, run=folder if lasts else path, report=report)
-    finally:
-        spark.close()
+    with closing(spark), as_run_folder(path, keep=out) as folder:
+        read_meta(folder)  # before Spark is started for a folder that is no run
+        ready_results(folder)
+        display = RichDisplay(console)
+        with phase(display, "check"):
+            results = check_run(folder, contract=contract, spark=spark())
+        lasts = path.is_dir() or out is not None
+        report = report_softly(folder, say=display.note) if lasts else None
+        print_results(console, results, run=folder if lasts else path, report=report)
     if as_json:
         print_json(results.raw)
     return results.exit_code
@@ -270,14 +275,15 @@ def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int
 
 
 def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
-    """`shatter replay`: the stored test again, with the stored fault schedule."""
+    """`shatter replay`: the stored test again, with the stored fault schedule and the stored text of its files."""
     from harness.history.runfile import read_meta
     from harness.provision import make_plan
 
     meta = read_meta(path)
     if not meta.test.spec:
         raise UsageError(f"{path} was not made by `shatter run`: its run.json has no test.spec to replay")
-    plan = make_plan(parse_spec(meta.test.spec, where=f"{path}/run.json"), schedule=meta.schedule)
+    spec = parse_spec(meta.test.spec, where=f"{path}/run.json")
+    plan = make_plan(spec, schedule=meta.schedule, given=meta.test.files)
     return _run_plan(plan, out=out, keep=keep, master=master, as_json=as_json)
 
 
@@ -338,16 +344,23 @@ def stop_pair(name: str) -> int:
     return EXIT_VALID
 
 
-def clean_up(*, everything: bool) -> int:
-    """`shatter clean`."""
+def clean_up(*, everything: bool, runs: Path) -> int:
+    """`shatter clean`: Docker objects, and what killed checks left on the disk, in the folders of `runs` too."""
     from harness.clusters.cleanup import clean
     from harness.clusters.docker_clients import DockerClients
 
-    clients = DockerClients()
+    left: list[Any] = list(remove(remains(runs)))
     try:
-        _print_removed(clean(clients, force=everything))
-    finally:
-        clients.close()
+        clients = DockerClients()
+        try:
+            removed = clean(clients, force=everything)
+        finally:
+            clients.close()
+    except ShatterError:
+        if left:
+            _print_removed(left)
+        raise
+    _print_removed([*left, *removed])
     return EXIT_VALID
 
 

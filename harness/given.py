@@ -3,16 +3,15 @@ sentence."""
 
 from __future__ import annotations
 
-import reprlib
 import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+from harness.bounds import MOST_DEEP, too_deep
 from harness.errors import UsageError
 
 MOST_BYTES: Final = 4 << 20
 """A file that somebody wrote by hand is smaller."""
-_MOST_DEEP: Final = 50
 
 
 def read_given(path: str, *, what: str) -> str:
@@ -42,25 +41,9 @@ def parse_toml(text: str, *, where: str) -> dict[str, Any]:
     try:
         document = tomllib.loads(text)
     except RecursionError:
-        raise UsageError(f"{where} is nested too deep to be read; at most {_MOST_DEEP} levels are") from None
+        raise UsageError(f"{where} is nested too deep to be read; at most {MOST_DEEP} levels are") from None
     except ValueError as error:  # TOMLDecodeError, and an integer of more digits than Python reads
         raise UsageError(f"{where} is not valid TOML: {error}") from error
-    level: list[Any] = [document]
-    for _ in range(_MOST_DEEP):
-        level = [inner for value in level for inner in _inner(value)]
-        if not level:
-            return document
-    raise UsageError(f"{where} is nested too deep to be read; at most {_MOST_DEEP} levels are")
-
-
-def _inner(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def shown(value: object) -> str:
-    """A value as it may stand in a sentence: cut where it is long or deep."""
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = 80
-    return short.repr(value)
+    if too_deep(document):
+        raise UsageError(f"{where} is nested too deep to be read; at most {MOST_DEEP} levels are")
+    return document

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -255,8 +257,14 @@ def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
     return RunMeta(
         run_id=run_id,
         shatter_version=__version__,
+        versions={
+            "shatter": __version__,
+            "python": platform.python_version(),
+            "spark": metadata.version("pyspark"),
+        },
         test=TestParameters(
             name=spec.name,
+            files=dict(plan.given),
             spec=spec.model_dump(mode="json"),
             mirror=spec.mirror,
             mirror_options={**plan.settings.design, **spec.mirror_options},

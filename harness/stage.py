@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness import __version__
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology
+from harness.clusters.provenance import engine_version, images_used
+from harness.errors import EngineError
 from harness.evidence.capture import capture
 from harness.evidence.looks import look_all
 from harness.evidence.sampler import Sampler
@@ -126,11 +129,14 @@ class Stage:
         )
 
     def describe_in_meta(self) -> None:
-        """Write what is known of clusters and mirrors into run.json."""
+        """Write what is known of clusters, mirrors, versions and images into run.json."""
         clusters = self.topology.clusters
         names = {cluster: dict(self.topic_names(cluster)) for cluster in clusters if cluster != self.plan.source}
         first = next(iter(self.mirrors.values()))
+        versions, images = self._made_with()
         self.recorder.run_file.update(
+            versions=versions,
+            images=images,
             clusters={
                 name: ClusterInfo(
                     cluster_id=cluster.cluster_id,
@@ -146,6 +152,25 @@ class Stage:
                 for capability, support in first.capabilities().items()
             },
         )
+
+    def _made_with(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Versions, and image → digest, as far as the engine says."""
+        clients = self.topology.clients
+        versions = {
+            **self.recorder.run_file.meta.versions,
+            "kafka": self.images.kafka_version,
+            "mirror": f"{self.plan.mirror.name} {self._mirror_version()}".strip(),
+        }
+        try:
+            versions["docker"] = engine_version(clients)
+            return versions, images_used(clients, self.folder.name)
+        except EngineError as error:
+            self.note(str(error))
+            return versions, {}
+
+    def _mirror_version(self) -> str:
+        """Of MirrorMaker 2: Kafka's; of the reference: this program's; of any other nobody knows, its image tells."""
+        return {"mm2": self.images.mirror_version, "reference": __version__}.get(self.plan.mirror.name, "")
 
     def capture(self) -> None:
         """The last look at everything, and the logs of every replica."""

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.bounds import shown
 from harness.errors import UsageError
-from harness.given import shown
 from harness.hints import closest
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")

@@ -72,7 +72,8 @@ class Plan:
 class ImageSet:
     """The images of a run.
 
-    `kafka` runs brokers and controllers; `mirror` runs MirrorMaker 2 (ours when the user's image has none);
+    `kafka` runs brokers and controllers; `mirror` runs MirrorMaker 2 (ours when the user's image has none), of version
+    `mirror_version`;
     `reference` runs the reference mirror;
     `tools` has iptables, ip and ss, to be run inside another container's network. `entry_point` is the command that
     starts Kafka in any of them once `entry_archive()` was put into the container's `/`.
@@ -85,6 +86,7 @@ class ImageSet:
     tools: str
     kafka_version: str
     own_kafka: bool
+    mirror_version: str = ""
     entry_point: tuple[str, ...] = ("sh", ENTRY_POINT)
 
 
@@ -133,6 +135,7 @@ def ensure_images(
             tools=plan.kafka,
             kafka_version=own_version,
             own_kafka=True,
+            mirror_version=own_version,
         )
     assert kafka_image is not None
     if kafka_image in plan.brokers:
@@ -149,6 +152,7 @@ def ensure_images(
         tools=plan.kafka,
         kafka_version=kafka_version,
         own_kafka=False,
+        mirror_version=kafka_version if mirror == kafka_image else own_version,
     )
 
 

@@ -7,11 +7,11 @@ because that host's processes cannot be seen from here.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+
+from harness.owners import Owner, process_start, this_process
+
+__all__ = ["Owner", "owner_labels", "owner_lives", "process_start", "run_labels", "this_process"]
 
 RUN = "shatterproof"
 NODE = "shatterproof.node"
@@ -24,37 +24,14 @@ KEEP = "shatterproof.keep"  # outlives its process on purpose (`shatter up`, `--
 SPEC = "shatterproof.spec"  # on the network: the topology as JSON, so that another process can find it again
 
 
-@dataclass(frozen=True)
-class Owner:
-    """A process: the host's name, its id, and its start in clock ticks since boot (0 where /proc is missing)."""
-
-    host: str
-    pid: int
-    start: int
-
-    def labels(self) -> dict[str, str]:
-        """The labels that name this owner."""
-        return {HOST: self.host, PID: str(self.pid), PID_START: str(self.start)}
-
-
-def process_start(pid: int) -> int | None:
-    """Start of a process in clock ticks since boot (field 22 of /proc/PID/stat); None when it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()  # the command's name may hold spaces and brackets
-    return None if fields[0] in ("Z", "X") else int(fields[19])
-
-
-def this_process() -> Owner:
-    """The owner that this process is."""
-    return Owner(host=socket.gethostname(), pid=os.getpid(), start=process_start(os.getpid()) or 0)
+def owner_labels(owner: Owner) -> dict[str, str]:
+    """The labels that name this owner."""
+    return {HOST: owner.host, PID: str(owner.pid), PID_START: str(owner.start)}
 
 
 def run_labels(run_id: str, owner: Owner, *, keep: bool = False) -> dict[str, str]:
     """Labels of every object of a run."""
-    return {RUN: run_id, **owner.labels(), **({KEEP: "true"} if keep else {})}
+    return {RUN: run_id, **owner_labels(owner), **({KEEP: "true"} if keep else {})}
 
 
 def owner_lives(labels: Mapping[str, str], *, me: Owner | None = None) -> bool:

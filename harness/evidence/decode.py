@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from harness.beside import refuse_folder
 from harness.errors import HistoryError
 from harness.evidence.log_dirs import ReplicaLog, find_logs, has_segments
 from harness.evidence.looks import FINAL_LOOK
 from harness.evidence.segment_task import INPUT, PREFIX, RESULT_DDL, run_task
 from harness.history.runfile import RunFile
 from harness.history.schema import TABLES
+from harness.history.store import read_files, whole_files
 from harness.history.writer import storage_error
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def decode_run(spark: SparkSession, run_dir: Path, *, look: int = FINAL_LOOK) ->
     if not needs_decoding(run_dir):
         return None
     run_dir = run_dir.resolve()
+    for table in ("batches", "records", "log_ends"):
+        refuse_folder(run_dir / table)
     logs = find_logs(run_dir)
     _remove_earlier(run_dir)
     rows = _shares(logs, look, spark.sparkContext.defaultParallelism)
@@ -160,11 +163,11 @@ _Place = tuple[str, str, int]
 
 def _looks(run_dir: Path, look: int) -> tuple[set[tuple[str, str, int, int]], dict[_Place, int], int]:
     """Replicas that this look has seen, the last known leader of each partition, and the time of the last look."""
-    files = sorted(str(p) for p in (run_dir / "log_ends").glob("*.parquet"))
+    files, _problems = whole_files(run_dir / "log_ends")
     if not files:
         return set(), {}, 0
     columns = ["cluster", "topic", "partition", "broker", "look", "time_ns", "leader", "log_end"]
-    rows = ds.dataset(files, schema=TABLES["log_ends"].schema).to_table(columns=columns).to_pylist()
+    rows = read_files(run_dir / "log_ends", files, columns).to_pylist()
     rows.sort(key=lambda r: r["time_ns"])
     seen = {
         (r["cluster"], r["topic"], r["partition"], r["broker"])

@@ -84,6 +84,8 @@ def find_logs(run_dir: Path) -> list[ReplicaLog]:
 def _segments(folder: Path) -> tuple[Segment, ...]:
     files = sorted(folder.glob("*.log"))
     for path in files:
+        if not path.is_file():
+            raise HistoryError(f"{path} is no regular file, as a segment is; take it out")
         if not path.stem.isdigit():
             raise HistoryError(f"{path}: a segment file is named by its base offset; rename it or take it out")
     newest = max(int(p.stem) for p in files)
@@ -94,7 +96,7 @@ def _segments(folder: Path) -> tuple[Segment, ...]:
 def _topic_id(path: Path) -> str | None:
     """The topic ID in partition.metadata; None when the file is missing or does not say."""
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
     except OSError:
         return None
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("topic_id:")), None)
@@ -106,7 +108,7 @@ def _checkpoint(path: Path) -> Mapping[tuple[str, int], int]:
     Empty when there is none; lines that are torn are left out, because a broker that was killed may leave them.
     """
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()[2:]
+        lines = path.read_text("utf-8", "replace").splitlines()[2:] if path.is_file() else []
     except OSError:
         return {}
     found: dict[tuple[str, int], int] = {}

@@ -44,7 +44,16 @@ this form, whoever wrote it. Logs, results and the report of a run of ours lie b
 - Times (`time_ns`) are nanoseconds of one monotonic clock since the run began, the same for all clusters.
 - Clusters are letters: A is the source, B the destination, C the end of a chain.
 - Every record's value is unique within a run and says who wrote it.
-- A torn file is an error that names it: delete or move it, the rest is intact.
+- A torn file is an error that names it: delete or move it, the rest is intact. So is what has the name of a file of a
+  table and is none (a named pipe, a device, a folder, a link to nothing), and a file that unfolds to more than 1,000
+  times its size and 1 GiB, or to more than 64 rows a byte and 10 million rows.
+- Below a table's folder, folders named COLUMN=VALUE (as Hive and Spark's `partitionBy` write them) tell a column of all
+  rows in them: `ops/cluster=A/part.parquet`. One that is named for something else is not read, and the verdict says so.
+- Checksum files (`.NAME.crc`) are never looked at, whether they fit or not. Names of folders and files may hold any
+  characters; they are not taken for patterns.
+- Results are written into the folder: `results/`, `results.json`, `report.html`. A link, a device or a pipe in their
+  place is refused, and so is one in place of `batches`, `records` or `log_ends` when segments are decoded.
+- `run.json` and `results.json` are read up to 64 MiB and 50 levels of nesting.
 """
 
 _JSONL: Final = """## Histories in JSON lines
@@ -52,7 +61,8 @@ _JSONL: Final = """## Histories in JSON lines
 object with `index` (integer, greater than that of the line before; holes are fine), `process` (string or integer),
 `type` (`invoke`, `ok`, `fail`, `info`), `f`, and `time` (a number, in milliseconds). The other fields depend on `f`.
 A field that is absent is null; fields that are not named here are ignored. Values may be strings or numbers and are
-stored as text. `cluster` is A (source), B (destination) or C (end of a chain); any other name is refused.
+stored as text. A line has at most 64 MiB. `cluster` is A (source), B (destination) or C (end of a chain); any other
+name is refused.
 
 A completion belongs to the last invoke of the same process and `f` that has none yet; a second completion with the
 same records belongs to the same invoke; one that nobody invoked belongs to itself (`invoke_index` = `index`).

@@ -14,7 +14,6 @@ Jepsen's checker throws on a value that was read and never sent, e.g. on a mirro
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
@@ -24,6 +23,7 @@ from typing import IO, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness.beside import refuse_target, written_beside
 from harness.errors import HistoryError
 from harness.history.edn_lines import Names, Operation, operation_line
 from harness.history.edn_pairs import is_paired, paired
@@ -31,7 +31,6 @@ from harness.history.edn_reader import to_edn
 from harness.history.edn_steps import merge_steps
 from harness.history.ops import OpRecord
 from harness.history.store import StoredRun, open_run
-from harness.history.writer import storage_error
 
 HEADER: Final = ";; shatterproof "
 _OPS: Final = [
@@ -59,23 +58,16 @@ def export_edn(run_dir: Path | str, out: Path | str, *, cluster: str = "A") -> E
     """Write the operations of one cluster as EDN; streams when the files are in order of index (ours are).
 
     Raises HistoryError when the run cannot be read or has no operation on that cluster, StorageError when `out`
-    cannot be written. `out` appears only when it is whole.
+    cannot be written or something else than a regular file lies there. `out` appears only when it is whole.
     """
-    run, out = open_run(run_dir), Path(out)
+    out = Path(out)
+    refuse_target(out)
+    run = open_run(run_dir)
     names, steps = _names(run)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as sink:
-            exported = _write(run, sink, names, steps, cluster)
-            sink.flush()
-            os.fsync(sink.fileno())
+    with written_beside(out) as sink:
+        exported = _write(run, sink, names, steps, cluster)
         if not exported[0]:
             raise HistoryError(f"{run.path} holds no operation on cluster {cluster}; choose one that it has")
-        temporary.replace(out)
-    except OSError as error:
-        raise storage_error(out.parent, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return Exported(out, *exported)
 
 

@@ -7,7 +7,7 @@ whether the file holds one form a line, one large vector, or pretty-printed form
 Vectors, lists and sets become lists, maps become dicts, keywords and symbols become `Keyword`. A tag
 (`#jepsen.history.Op{…}`, `#inst "…"`, `#object[…]`) is read as the form behind it. Ratios and characters stay
 text. It does not check that sets and maps have no repeated members. `##NaN` and `##Inf` are refused, and so are forms
-nested more than 100 deep.
+nested more than 100 deep, or longer than 64 Mi characters (a string, or one operation).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _SKIP: Final = "#_"
 _CHUNK: Final = 1 << 18
 _CACHE: Final = 10_000
 _DEPTH: Final = 100
+MOST_CHARACTERS: Final = 1 << 26
 _MISSING: Final = object()
 _DISCARD: Final = object()
 _CLOSERS: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}
@@ -83,6 +84,7 @@ class EdnReader:
         self._text = ""
         self._first_line = 1  # of self._text
         self._token = 0  # number of the token under way in self._text
+        self._yielded = False  # whether a form ended in self._text
 
     @property
     def line(self) -> int:
@@ -95,15 +97,19 @@ class EdnReader:
         return self._first_line + self._text.count("\n", 0, end)
 
     def __iter__(self) -> Iterator[Any]:
-        rest = ""
-        while chunk := self._source.read(_CHUNK):
+        rest, pending = "", 0
+        while chunk := self._source.read(max(_CHUNK, len(rest))):  # a long string is not scanned anew for every chunk
             rest += chunk
             if cut := _cut(rest):
                 tokens, used = _complete(rest[:cut])
                 self._text = rest[:used]
+                self._yielded = False
                 yield from self._forms(tokens)
                 self._first_line += rest.count("\n", 0, used)
                 rest = rest[used:]
+                pending = used if self._yielded else pending + used
+            if len(rest) + (pending if self._stack else 0) > MOST_CHARACTERS:
+                raise UnreadableEdnError(self._first_line, f"one form has more than {MOST_CHARACTERS:,} characters")
         self._text = rest
         tokens = _TOKEN.findall(rest)
         yield from self._forms(tokens)
@@ -172,7 +178,7 @@ class EdnReader:
             elif current:
                 current.pop()  # a #_ before it
             else:
-                self._current, self._token = current, number
+                self._current, self._token, self._yielded = current, number, True
                 yield form
         self._current = current
 

@@ -6,7 +6,6 @@ A folder becomes a run only when everything was read: on an error nothing that w
 from __future__ import annotations
 
 import gc
-import shutil
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from harness.errors import HistoryError
 from harness.history.ops import OpRecord
 from harness.history.runfile import RUN_FILE, ClusterInfo, RunFile, RunMeta
 from harness.history.writer import PartWriter
+from harness.owners import REMEMBERED, release
 
 _ROWS_PER_FILE: Final = 200_000
 _NO_SIGNATURE: Final = object()
@@ -58,7 +58,7 @@ class RunBuilder:
     ) -> None:
         if not self._finished:
             for writer in self._writers.values():
-                shutil.rmtree(writer.folder, ignore_errors=True)
+                release(writer.folder)
 
     def saw(self, cluster: str | None, broker: int | None = None) -> None:
         """Note that the history mentions a cluster, and a broker of it."""
@@ -149,6 +149,8 @@ class RunBuilder:
             self.run_dir, RunMeta(run_id=run_id, source=self._source, status="finished", clusters=clusters, **meta)
         )
         self._finished = True
+        for writer in self._writers.values():
+            REMEMBERED.drop(writer.folder)
         return self.run_dir
 
     def _write(self, table: str) -> None:
@@ -158,6 +160,7 @@ class RunBuilder:
         writer = self._writers.get(table)
         if writer is None:
             writer = self._writers[table] = PartWriter(self.run_dir, table)
+            REMEMBERED.add(writer.folder)
         writer.write_rows(rows)
         rows.clear()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import HistoryError
+from harness.owners import temporary_folder
 
 
 def _importers() -> Mapping[str, Callable[[Path, Path], object]]:
@@ -36,7 +36,7 @@ def as_run_folder(path: Path, *, keep: Path | None = None) -> Iterator[Path]:
         importer(path, keep)
         yield keep
         return
-    with tempfile.TemporaryDirectory(prefix="shatter-") as folder:
-        target = Path(folder) / path.stem
+    with temporary_folder("check") as folder:
+        target = folder / path.stem
         importer(path, target)
         yield target

@@ -9,6 +9,7 @@ It cannot see whether a history is complete: an importer knows no schedule, no f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,9 @@ from harness.history.jsonl_events import EventMapper
 from harness.history.jsonl_fields import INT64, BadLineError, show, valid_text, wrong
 
 TIME_UNITS: Final[Mapping[str, int]] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+MOST_BYTES: Final = 1 << 26
+"""Of a line, which is read whole."""
+_SPLIT: Final = "write what it tells as several events"
 _decode: Final = msgspec.json.Decoder().decode  # a third of the time of the standard library's
 _TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
 
@@ -49,8 +53,10 @@ def _read(path: Path, events: EventMapper, unit: int) -> int:
     last = -INT64
     try:
         with path.open("rb") as source:
-            for raw in source:
+            for raw in iter(partial(source.readline, MOST_BYTES + 1), b""):
                 number += 1
+                if len(raw) > MOST_BYTES:
+                    raise BadLineError(f"expected at most {MOST_BYTES:,} bytes in a line, found more; {_SPLIT}")
                 if raw.isspace():
                     continue
                 line = _parse(raw)

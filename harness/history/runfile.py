@@ -13,7 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from harness.bounds import shown
 from harness.errors import HistoryError
+from harness.history.jsonfile import read_json
 from harness.history.runmeta import CapabilityInfo, ClusterInfo, PhaseSpan, RunMeta, TestParameters
 from harness.history.schema import FORMAT_VERSION
 from harness.history.writer import storage_error, sync_folder
@@ -102,7 +104,7 @@ class RunFile:
             meta = self._meta
         temporary = self.path.with_name(f".{RUN_FILE}.{os.getpid()}.tmp")
         try:
-            with temporary.open("w", encoding="utf-8") as sink:
+            with temporary.open("w", encoding="utf-8", errors="backslashreplace") as sink:
                 json.dump(meta.model_dump(mode="json"), sink, indent=1, ensure_ascii=False)
                 sink.write("\n")
                 sink.flush()
@@ -123,24 +125,14 @@ def read_meta(run_dir: Path) -> RunMeta:
         raise HistoryError(f"{run_dir} does not exist; give the folder of a run (the one that holds {RUN_FILE})")
     if not run_dir.is_dir():
         raise HistoryError(f"{run_dir} is not a folder; give the folder of a run (the one that holds {RUN_FILE})")
+    mend = 'mend it by hand, or write {"format_version": 1, "run_id": "NAME"} into it to check the tables alone'
     try:
-        text = path.read_text(encoding="utf-8")
+        data = read_json(path, mend=mend)
     except FileNotFoundError:
         raise HistoryError(f"{run_dir} is not a run: it holds no {RUN_FILE}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise HistoryError(f"{path} cannot be read: {error}") from error
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise HistoryError(
-            f"{path} is torn or not JSON (line {error.lineno}: {error.msg}); mend it by hand, or write"
-            ' {"format_version": 1, "run_id": "NAME"} into it to check the tables alone'
-        ) from None
-    if not isinstance(data, dict):
-        raise HistoryError(f"{path} must hold a JSON object, not {type(data).__name__}")
     version = data.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise HistoryError(f"{path}: format_version must be a positive integer, not {version!r}")
+        raise HistoryError(f"{path}: format_version must be a positive integer, not {shown(version)}")
     if version > FORMAT_VERSION:
         raise HistoryError(
             f"{path} is of format version {version}, this shatter reads up to {FORMAT_VERSION}; upgrade shatterproof"

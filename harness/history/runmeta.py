@@ -23,6 +23,8 @@ class TestParameters(_Open):
 
     name: str | None = None
     """Name of the test in its campaign."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """Text of every file that the test was made of (a campaign, an external mirror's), by the name it was given."""
     spec: dict[str, Any] = Field(default_factory=dict)
     """The test as `harness.testspec.TestSpec` writes it, so that the run can be replayed."""
     mirror: str | None = None
@@ -97,6 +99,10 @@ class RunMeta(_Open):
     """When it was made: UTC, ISO 8601."""
     shatter_version: str | None = None
     """Version of the program that made it."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """What the run was made with: shatter, python, spark, kafka, mirror, docker."""
+    images: dict[str, str] = Field(default_factory=dict)
+    """Name of each image that a container was made from → the digest of its content."""
     source: str = "shatter"
     """Who wrote the folder: shatter, jsonl, edn (imported), bench (generated)."""
     status: Status = "running"

@@ -3,6 +3,8 @@
 A torn file is found by its footer, without reading the data. Columns that the schema does not know are ignored,
 optional columns that a file lacks read as null, narrower integers are widened.
 
+Folders in a table's that are named COLUMN=VALUE are read as Hive writes them (harness.history.parts).
+
 Pages of data are not read on opening: a file with a whole footer and a damaged page is found by whoever reads it.
 
 It cannot see rows that were never written, nor a file that was deleted.
@@ -18,15 +20,23 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.fs
 import pyarrow.parquet as pq
 
 from harness.errors import HistoryError
 from harness.history.compaction import recover
+from harness.history.parts import table_parts, told
 from harness.history.runfile import RunMeta, read_meta
 from harness.history.schema import TABLES
 from harness.history.writer import table_named
 
 _MAGIC = b"PAR1"
+_UNFOLDED_BYTES = 1 << 30
+_UNFOLDED_TIMES = 1_000
+"""A file may unfold to this many bytes, and beyond to this many times its own size."""
+_ROWS = 10_000_000
+_ROWS_PER_BYTE = 64
+"""A file may hold this many rows, and beyond this many for each of its bytes: no two rows of a history are the same."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +67,7 @@ class StoredRun:
         schema = _readable(name, columns)
         if not self.has(name):
             return schema.empty_table()
-        with naming_damaged(self.files[name]):
-            return self._dataset(name).to_table(columns=schema.names)
+        return read_files(self.path / name, self.files[name], schema.names)
 
     def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The table as record batches, file by file, in file order: for tables that do not fit in memory.
@@ -68,8 +77,7 @@ class StoredRun:
         schema = _readable(name, columns)
         for file in self.files.get(name, ()):
             with naming_damaged([file]):
-                part = ds.dataset(str(file), schema=_readable(name), format="parquet")
-                yield from part.to_batches(columns=schema.names)
+                yield from _file_batches(self.path / name, file, schema.names)
 
     def damaged(self) -> list[str]:
         """One sentence for each file that has a damaged page. Reads everything."""
@@ -89,8 +97,39 @@ class StoredRun:
             last = values[-1].as_py()
         return True
 
-    def _dataset(self, name: str) -> ds.Dataset:
-        return ds.dataset([str(f) for f in self.files[name]], schema=_readable(name), format="parquet")
+
+def read_files(folder: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.Table:
+    """These columns of files of the table that the folder is named for, as Arrow, in order of the files.
+
+    Raises HistoryError that names a file with a damaged page.
+    """
+    schema = _readable(folder.name, columns)
+    with naming_damaged(files):
+        if all(file.parent == folder for file in files):
+            return _dataset(files, _readable(folder.name)).to_table(columns=schema.names)
+        batches = [batch for file in files for batch in _file_batches(folder, file, schema.names)]
+        return pa.Table.from_batches(batches, schema=schema)
+
+
+def _file_batches(folder: Path, file: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns of one file, with those that its folders tell."""
+    schema = _readable(folder.name, columns)
+    values = told(file, folder) or {}
+    stored = [name for name in schema.names if name not in values]
+    for batch in _dataset([file], _readable(folder.name)).to_batches(columns=stored):
+        if values:
+            arrays = [
+                pa.repeat(pa.scalar(values[name], kind.type), batch.num_rows) if name in values else batch.column(name)
+                for name, kind in zip(schema.names, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        else:
+            yield batch
+
+
+def _dataset(files: Sequence[Path], schema: pa.Schema) -> ds.Dataset:
+    local = pa.fs.LocalFileSystem()  # else a name with a colon is taken for an address
+    return ds.dataset([str(file.absolute()) for file in files], schema=schema, format="parquet", filesystem=local)
 
 
 def open_run(path: Path | str, *, leave_out_torn: bool = False) -> StoredRun:
@@ -105,30 +144,43 @@ def open_run(path: Path | str, *, leave_out_torn: bool = False) -> StoredRun:
     files: dict[str, tuple[Path, ...]] = {}
     problems: list[str] = []
     for name in TABLES:
-        good: list[Path] = []
-        for file in _parts(path / name):
-            problem = _torn(file)
-            if problem is None:
-                check_columns(name, file)
-                good.append(file)
-            else:
-                problems.append(problem)
+        good, wrong = whole_files(path / name)
+        problems += wrong
         if good:
-            files[name] = tuple(good)
+            files[name] = good
     if problems and not leave_out_torn:
         more = f" ({len(problems) - 1} more files are torn too)" if len(problems) > 1 else ""
         raise HistoryError(problems[0] + more)
     return StoredRun(path=path, meta=meta, files=files, problems=tuple(problems))
 
 
-def check_columns(table: str, file: Path) -> None:
-    """Raise HistoryError unless the file's columns can be read as this table."""
+def whole_files(folder: Path) -> tuple[tuple[Path, ...], list[str]]:
+    """The files of the table that this folder is named for, and one sentence for each that is left out.
+
+    Raises HistoryError for a file whose columns cannot be read as this table.
+    """
+    parts = table_parts(folder)
+    good, problems = [], parts.problems
+    for file in parts.files:
+        problem = _torn(file)
+        if problem is None:
+            check_columns(folder.name, file, told(file, folder) or {})
+            good.append(file)
+        else:
+            problems.append(problem)
+    return tuple(good), problems
+
+
+def check_columns(table: str, file: Path, by_folder: Mapping[str, object] | None = None) -> None:
+    """Raise HistoryError unless the file's columns can be read as this table. by_folder: those its folders tell."""
     try:
         footer = pq.read_metadata(file)
         found = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError) as error:
         raise HistoryError(_torn_sentence(file, str(error))) from error
     for column in TABLES[table].columns:
+        if by_folder and column.name in by_folder:
+            continue
         at = found.get_field_index(column.name)
         if at < 0:
             if not column.nullable:
@@ -190,12 +242,6 @@ def _damage_sentence(file: Path, error: BaseException) -> str:
     )
 
 
-def _parts(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(p for p in folder.glob("*.parquet") if not p.name.startswith((".", "_")) and p.is_file())
-
-
 def _torn(file: Path) -> str | None:
     try:
         size = file.stat().st_size
@@ -208,9 +254,20 @@ def _torn(file: Path) -> str | None:
     if size < 12 or head != _MAGIC or tail[4:] != _MAGIC or int.from_bytes(tail[:4], "little") > size - 12:
         return _torn_sentence(file, f"{size:,} bytes, no whole Parquet footer")
     try:
-        pq.read_metadata(file)
+        footer = pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
         return _torn_sentence(file, str(error))
+    return _swollen(file, size, footer)
+
+
+def _swollen(file: Path, size: int, footer: pq.FileMetaData) -> str | None:
+    """A sentence for a file that says it unfolds to what no history is: it would fill memory before it is judged."""
+    unfolded = sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups))
+    if unfolded > max(_UNFOLDED_BYTES, _UNFOLDED_TIMES * size) or footer.num_rows > max(_ROWS, _ROWS_PER_BYTE * size):
+        return (
+            f"{file} has {size:,} bytes that unfold to {footer.num_rows:,} rows of {unfolded:,} bytes, which is no"
+            " history; move it away"
+        )
     return None
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import plotly.io
+from pydantic import ValidationError
 
+from harness.beside import refuse_target, write_beside
+from harness.errors import HistoryError, ShatterError
+from harness.history.jsonfile import read_json
+from harness.history.runfile import RUN_FILE, RunMeta
+from harness.report.fault_rows import fault_rows
 from harness.report.plots import fault_colors, figure
 from harness.report.results import Results, load_results
 from harness.report.series import Series, read_columns, read_series
@@ -19,14 +25,29 @@ MAX_ROWS = 200
 def write_report(run: Path) -> Path:
     """Make RUN/report.html from what is stored in RUN and return its path.
 
-    Raises: HistoryError when the run has no results.json.
+    Raises: HistoryError when the run has no results.json, or holds what cannot be read; StorageError when the page
+    cannot be written, or something else than a regular file lies there.
     """
+    path = run / "report.html"
+    refuse_target(path)
     results = load_results(run)
     series = read_series(run)
     page = _environment().get_template("report.html.j2").render(**_content(run, results, series))
-    path = run / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_beside(path, page)
     return path
+
+
+def report_softly(run: Path, *, say: Callable[[str], None]) -> Path | None:
+    """The report of a run that was judged. Whatever keeps it from being made is said in one sentence and costs the
+    page only: verdict and exit code stand."""
+    try:
+        return write_report(run)
+    except ShatterError as error:
+        reason = str(error)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    say(f"no report was made ({reason}); the verdict stands")
+    return None
 
 
 def _environment() -> jinja2.Environment:
@@ -40,41 +61,58 @@ def _environment() -> jinja2.Environment:
 
 
 def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:
-    meta = _meta(run)
+    meta, problem = _meta(run)
     plot = plotly.io.to_html(
         figure(series), include_plotlyjs=True, full_html=False, config={"displaylogo": False, "responsive": True}
     )
-    test = meta.get("test", {})
+    test = meta.test.model_dump()
     found = {a.kind for a in results.anomalies if a.count}
     return {
-        "name": test.get("name") or meta.get("run_id") or run.name,
+        "name": meta.test.name or meta.run_id,
         "run": run.name,
         "meta": meta,
-        "test": {key: value for key, value in test.items() if value not in (None, "", [], {})},
+        "test": {key: told(value) for key, value in test.items() if value not in (None, "", [], {}) and key != "files"},
+        "given": meta.test.files,
         "results": results,
         "seen": [a for a in results.anomalies if a.count],
         "absent": [kind for kind in results.raw.get("looked_at", []) if kind not in found],
         "unjudged": results.raw.get("not_looked_at", {}),
         "plot": plot,
-        "faults": series.faults,
+        "faults": fault_rows(run, series.faults, meta.schedule),
         "colors": fault_colors(series.faults),
         "sampled": series.rates.sampled,
         "totals": _totals(series),
         "unfinished": _unfinished_reads(run),
-        "figures": results.raw.get("figures", {}),
-        "notes": meta.get("notes", []),
+        "figures": {key: told(value) for key, value in results.raw.get("figures", {}).items()},
+        "notes": [*problem, *meta.notes],
         "logs": sorted(p.relative_to(run).as_posix() for p in (run / "logs").glob("*"))
         if (run / "logs").is_dir()
         else [],
     }
 
 
-def _meta(run: Path) -> dict[str, Any]:
+def told(value: Any) -> str:
+    """A value of a test as a person reads it: names with their values, members with commas."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {told(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(told, value))
+    return str(value)
+
+
+def _meta(run: Path) -> tuple[RunMeta, list[str]]:
+    """run.json as far as it can be told, and why not. A format version is not asked for."""
+    document: dict[str, Any] = {}
     try:
-        document = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
+        document = read_json(run / RUN_FILE, mend="mend it by hand")
+        return RunMeta.model_validate({"run_id": run.name, **document}), []
+    except FileNotFoundError:
+        return RunMeta(run_id=run.name), []
+    except HistoryError as error:
+        return RunMeta(run_id=run.name), [str(error)]
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        return RunMeta(run_id=run.name), [f"{run / RUN_FILE} cannot be shown: key {where} is odd"]
 
 
 def _totals(series: Series) -> list[tuple[str, str, str, int]]:

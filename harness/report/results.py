@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.bounds import shown
 from harness.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, HistoryError
+from harness.history.jsonfile import read_json
 
 WORDS = {True: "valid", False: "invalid", "unknown": "unknown"}
 EXITS = {"valid": EXIT_VALID, "invalid": EXIT_INVALID, "unknown": EXIT_UNKNOWN}
@@ -59,20 +61,11 @@ class Results:
 
 
 def parse_results(document: dict[str, Any]) -> Results:
-    """From the JSON document's content."""
-    anomalies = [
-        AnomalyResult(
-            kind=kind,
-            count=int(body.get("count", 0)),
-            severity=str(body.get("severity", "")),
-            allowed=bool(body.get("allowed", False)),
-            level=str(body.get("level", "")),
-            reason=str(body.get("reason", "")),
-            witnesses=list(body.get("witnesses", [])),
-        )
-        for kind, body in document.get("anomalies", {}).items()
-    ]
+    """From the JSON document's content. Raises: ValueError, KeyError or TypeError for what is not a stored verdict."""
+    anomalies = [_anomaly(kind, body) for kind, body in _of(document, "anomalies", dict).items()]
     anomalies.sort(key=lambda a: (a.allowed, a.severity, a.kind))
+    for key, kind in (("looked_at", list), ("not_looked_at", dict), ("figures", dict)):
+        _of(document, key, kind)
     return Results(
         verdict=WORDS[document["valid"]],
         why=str(document.get("why", "")),
@@ -82,15 +75,44 @@ def parse_results(document: dict[str, Any]) -> Results:
     )
 
 
+def _anomaly(kind: str, body: Any) -> AnomalyResult:
+    if not isinstance(body, dict):
+        raise TypeError(f"anomalies.{kind} is {shown(body)}, not an object")
+    count, witnesses = body.get("count", 0), _of(body, "witnesses", list)
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(f"anomalies.{kind}.count is {shown(count)}, not an integer")
+    if not all(isinstance(witness, dict) for witness in witnesses):
+        raise TypeError(f"anomalies.{kind}.witnesses holds something else than objects")
+    return AnomalyResult(
+        kind=kind,
+        count=count,
+        severity=str(body.get("severity", "")),
+        allowed=bool(body.get("allowed", False)),
+        level=str(body.get("level", "")),
+        reason=str(body.get("reason", "")),
+        witnesses=witnesses,
+    )
+
+
+def _of(body: dict[str, Any], key: str, kind: type) -> Any:
+    value = body.get(key, kind())
+    if not isinstance(value, kind):
+        raise TypeError(f"{key} is {shown(value)}, not {'an object' if kind is dict else 'a list'}")
+    return value
+
+
 def load_results(run: Path) -> Results:
     """Read RUN/results.json.
 
     Raises: HistoryError when it is absent or not ours; the mend is `shatter check RUN`.
     """
     path = run / "results.json"
+    mend = f"run `shatter check {run}` again"
     try:
-        return parse_results(json.loads(path.read_text(encoding="utf-8")))
+        return parse_results(read_json(path, mend=mend))
     except FileNotFoundError:
         raise HistoryError(f"{path} does not exist: the run was not checked; run `shatter check {run}`") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise HistoryError(f"{path} is not a stored verdict ({error}); run `shatter check {run}` again") from error
+    except HistoryError as error:
+        raise HistoryError(f"not a stored verdict: {error}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise HistoryError(f"{path} is not a stored verdict ({error}); {mend}") from error

@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.history.store import read_files, whole_files
+
 BINS = 200
 MAX_EVENTS = 4_000_000
 MAX_POINTS = 4_000
@@ -93,28 +95,18 @@ def read_series(run: Path) -> Series:
     )
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.glob("*.parquet") if not p.name.startswith(("_", "."))) if folder.is_dir() else []
-
-
 def read_columns(folder: Path, columns: list[str], *, every: int = 1) -> pa.Table | None:
-    """These columns of every k-th readable Parquet file of a table, torn ones left out; None when there is none."""
-    parts = []
-    for path in _files(folder)[::every]:
-        try:
-            parts.append(pq.read_table(path, columns=columns))
-        except (pa.ArrowInvalid, OSError):
-            continue
-    return pa.concat_tables(parts) if parts else None
+    """These columns of every k-th whole file of a table, torn ones left out; None when there is none.
+
+    Raises: HistoryError for a file whose columns are not those of the table, or that cannot be read.
+    """
+    files, _problems = whole_files(folder)
+    return read_files(folder, files[::every], columns) if files else None
 
 
 def _ops(folder: Path) -> tuple[dict[str, Array], int]:
-    total = 0
-    for path in _files(folder):
-        try:
-            total += pq.read_metadata(path).num_rows
-        except (pa.ArrowInvalid, OSError):
-            continue
+    files, _problems = whole_files(folder)
+    total = sum(pq.read_metadata(file).num_rows for file in files)
     every = max(1, -(-total // MAX_EVENTS))
     names = ["index", "time_ns", "type", "f", "cluster", "invoke_index"]
     table = read_columns(folder, names, every=every)
@@ -211,16 +203,19 @@ def _ends(folder: Path) -> Ends:
     return Ends({c: (np.array([t for t, _ in v]), np.array([n for _, n in v])) for c, v in sorted(series.items())})
 
 
+def fault_steps(run: Path) -> dict[int, list[dict[str, Any]]]:
+    """The rows of table `faults`: number of the fault → its steps, in order of time."""
+    table = read_columns(run / "faults", ["fault_id", "name", "target", "action", "time_ns", "ok", "result"])
+    steps: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in sorted(table.to_pylist() if table is not None else (), key=lambda row: row["time_ns"] or 0):
+        steps[int(row["fault_id"])].append(row)
+    return steps
+
+
 def fault_spans(run: Path) -> list[FaultSpan]:
     """The faults of a run, each from its injection to the end of its healing."""
-    table = read_columns(run / "faults", ["fault_id", "name", "target", "action", "time_ns", "ok", "result"])
-    if table is None:
-        return []
-    steps: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for row in sorted(table.to_pylist(), key=lambda row: row["time_ns"] or 0):
-        steps[int(row["fault_id"])].append(row)
     spans = []
-    for fault_id, rows in sorted(steps.items()):
+    for fault_id, rows in sorted(fault_steps(run).items()):
         by_action = {row["action"]: row for row in rows}
         begin = by_action.get("inject")
         if begin is None:

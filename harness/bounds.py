@@ -1,0 +1,32 @@
+"""Documents from elsewhere: how deep they may be nested, and how a value of one may stand in a sentence."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any, Final
+
+MOST_DEEP: Final = 50
+"""Levels of a JSON or TOML document that somebody wrote for a test or a run."""
+
+
+def too_deep(document: Any, *, most: int = MOST_DEEP) -> bool:
+    """Whether lists and dicts are nested more than `most` deep in each other."""
+    level: list[Any] = [document]
+    for _ in range(most + 1):
+        level = [inner for value in level for inner in _inner(value)]
+        if not level:
+            return False
+    return True
+
+
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a sentence: cut where it is long or deep."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 80
+    return short.repr(value)

@@ -1,0 +1,103 @@
+"""Which files a table consists of: those in its folder, and those in folders below that are named COLUMN=VALUE.
+
+The second is how Hive and Spark's `partitionBy` write: such a folder says a column's value for all rows below it, and
+the files leave that column out (where they have it none the less, the folder's name counts). Names that begin with a
+dot or an underscore, checksum files among them, are nobody's, and so is any other folder. What has the name of a file
+of the table and is none (a named pipe, a device, a folder, a link to nothing) is told, and never opened.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from harness.errors import HistoryError
+from harness.history.schema import TABLES, Column
+
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+_FLAGS: Final = {"true": True, "false": False}
+
+
+@dataclass
+class Parts:
+    """files: in order of their paths. problems: one sentence for each thing that looks like a file and is none."""
+
+    files: list[Path] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def table_parts(folder: Path) -> Parts:
+    """The files of the table of the run format that this folder is named for; none where there is no folder.
+
+    Raises HistoryError for a folder's value that does not fit its column, or a folder that cannot be listed.
+    """
+    found = Parts()
+    try:
+        if folder.is_dir():
+            _collect(folder, folder, found)
+    except OSError as error:
+        raise HistoryError(f"{error.filename or folder} cannot be read: {error.strerror}; make it readable") from error
+    found.files.sort()
+    return found
+
+
+def _collect(folder: Path, top: Path, found: Parts) -> None:
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith((".", "_")):
+            continue
+        if entry.suffix == ".parquet":
+            if entry.is_file():
+                found.files.append(entry)
+            else:
+                found.problems.append(f"{entry} is no regular file, so nothing of it is read; move it away")
+        elif "=" in entry.name and entry.is_dir():
+            if told(entry, top) is not None:
+                _collect(entry, top, found)
+            elif any(entry.rglob("*.parquet")):
+                column = entry.name.partition("=")[0]
+                found.problems.append(
+                    f"{entry} is named for {column!r}, which is no column of table {top.name} (or a second time), so "
+                    "what it holds is not read; move its files up, or move it away"
+                )
+
+
+def told(path: Path, top: Path) -> dict[str, Any] | None:
+    """Column → value, as the folders between a table's folder and this file or folder in it say.
+
+    None when one of them is named for no column, a list, or a column that another names already.
+    Raises HistoryError for a value that does not fit its column.
+    """
+    columns = {column.name: column for column in TABLES[top.name].columns}
+    values: dict[str, Any] = {}
+    folders = path.relative_to(top).parts
+    for name in folders if path.suffix != ".parquet" else folders[:-1]:
+        key, _, text = name.partition("=")
+        column = columns.get(key)
+        if column is None or key in values or pa.types.is_list(column.type):
+            return None
+        values[key] = _value(urllib.parse.unquote(text), column, path)
+    return values
+
+
+def _value(text: str, column: Column, path: Path) -> Any:
+    if text == _NULL and column.nullable:
+        return None
+    value: Any = text
+    if pa.types.is_boolean(column.type):
+        value = _FLAGS.get(text.lower())
+    elif pa.types.is_integer(column.type):
+        value = int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else None
+    try:
+        if value is None or (text == _NULL and not column.nullable):
+            raise ValueError
+        pa.scalar(value, column.type)
+    except (ValueError, pa.ArrowException):
+        raise HistoryError(
+            f"{path}: {column.name}={text!r} does not fit column {column.name} ({column.type}: {column.doc}); rename "
+            "the folder"
+        ) from None
+    return value

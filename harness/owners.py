@@ -1,0 +1,135 @@
+"""Who owns what lies outside this process: a process, told by host, id and start; and the temporary folders it owns.
+
+A temporary folder holds a file that names its owner, so that `shatter clean` can remove those of dead processes and
+leave those of living ones. Folders of this process are also remembered, so that an interrupt can remove them at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+OWNER_FILE: Final = ".owner.json"
+PREFIX: Final = "shatter-"
+_ABANDONED_S: Final = 86_400.0
+"""A folder of ours that names no owner is taken for abandoned when nobody has changed it for so long."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process: the host's name, its id, and its start in clock ticks since boot (0 where /proc is missing)."""
+
+    host: str
+    pid: int
+    start: int
+
+
+def process_start(pid: int) -> int | None:
+    """Start of a process in clock ticks since boot (field 22 of /proc/PID/stat); None when it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the command's name may hold spaces and brackets
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def this_process() -> Owner:
+    """The owner that this process is."""
+    return Owner(host=socket.gethostname(), pid=os.getpid(), start=process_start(os.getpid()) or 0)
+
+
+class Remembered:
+    """Folders to be removed when this process is cut short. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal's handler may come while it is held
+        self._folders: set[Path] = set()
+
+    def add(self, folder: Path) -> None:
+        """Remember it."""
+        with self._lock:
+            self._folders.add(folder.absolute())
+
+    def drop(self, folder: Path) -> None:
+        """It is done with."""
+        with self._lock:
+            self._folders.discard(folder.absolute())
+
+    def remove_all(self) -> None:
+        """Remove every folder, and the folder above where that made it empty and is called `results`."""
+        with self._lock:
+            folders, self._folders = sorted(self._folders), set()
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+            if folder.parent.name == "results" and folder.parent.is_dir() and not any(folder.parent.iterdir()):
+                folder.parent.rmdir()
+
+
+REMEMBERED: Final = Remembered()
+
+
+def claim(folder: Path) -> None:
+    """Make a folder that belongs to this process, and remember it."""
+    folder.mkdir(parents=True)
+    REMEMBERED.add(folder)
+    (folder / OWNER_FILE).write_text(json.dumps(asdict(this_process())) + "\n", encoding="utf-8")
+
+
+def release(folder: Path) -> None:
+    """Remove a folder of this process."""
+    shutil.rmtree(folder, ignore_errors=True)
+    REMEMBERED.drop(folder)
+
+
+@contextmanager
+def temporary_folder(what: str) -> Iterator[Path]:
+    """A folder `shatter-WHAT-…` among the machine's temporary ones, gone after the block."""
+    folder = new_temporary(what)
+    try:
+        yield folder
+    finally:
+        release(folder)
+
+
+def new_temporary(what: str) -> Path:
+    """The same, for whoever ends it by `release`."""
+    folder = Path(tempfile.gettempdir()) / f"{PREFIX}{what}-{os.getpid()}-{os.urandom(4).hex()}"
+    claim(folder)
+    return folder
+
+
+def abandoned(folder: Path) -> bool:
+    """Whether a folder's owner is gone: its process, on this host, has ended; or it names none and is a day old.
+
+    Folders of other users and links are never taken for abandoned.
+    """
+    try:
+        if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():
+            return False
+        told = json.loads((folder / OWNER_FILE).read_text(encoding="utf-8"))
+        owner = Owner(host=str(told["host"]), pid=int(told["pid"]), start=int(told["start"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return _untouched(folder)
+    if owner.host != socket.gethostname():
+        return False
+    found = process_start(owner.pid)
+    return found is None or (owner.start != 0 and found != owner.start)
+
+
+def _untouched(folder: Path) -> bool:
+    try:
+        changed = max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
+    except OSError:
+        return False
+    return time.time() - changed > _ABANDONED_S

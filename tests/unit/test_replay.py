@@ -1,0 +1,69 @@
+"""run.json keeps all that a test was made of: it is replayed elsewhere, with the files that it was given gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import __version__
+from harness.campaign import load_campaign
+from harness.history.runfile import RunFile, read_meta
+from harness.mirrors.external_config import read_config
+from harness.provision import first_meta, make_plan
+from harness.report.html import write_report
+from harness.testspec import parse_spec
+
+pytestmark = pytest.mark.unit
+MIRROR = 'contract = "mm2-at-least-once"\ntopic-prefix = "copy-"\nstart = ["copier", "${source_bootstrap}"]\n'
+CAMPAIGN = """
+name = "mine"
+[[test]]
+mirror = "external"
+nemesis = ["link-partition"]
+seed = 5
+time-limit = 40
+[test.mirror-options]
+config = "mirror.toml"
+"""
+
+
+def test_a_test_is_made_again_from_its_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    Path("mirror.toml").write_text(MIRROR)
+    Path("mine.toml").write_text(CAMPAIGN)
+    campaign = load_campaign("mine.toml")
+    plan = make_plan(campaign.tests[0], given={campaign.where: campaign.text})
+    run = tmp_path / "run"
+    RunFile.create(run, first_meta(plan, "r", faults_to_bite=1))
+    Path("mirror.toml").write_text("another")
+    Path("mine.toml").unlink()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+
+    meta = read_meta(run)
+    assert meta.test.files == {"mirror.toml": MIRROR, "mine.toml": CAMPAIGN}
+    assert meta.versions["shatter"] == __version__
+    assert {"python", "spark"} <= set(meta.versions)
+    again = make_plan(parse_spec(meta.test.spec, where="run.json"), schedule=meta.schedule, given=meta.test.files)
+    assert again.contract == plan.contract == "mm2-at-least-once"
+    assert again.schedule == plan.schedule
+    assert again.given == plan.given
+    config = read_config(again.settings.options, again.settings.texts)
+    assert (config.topic_prefix, config.start[0]) == ("copy-", "copier")
+
+    (run / "results.json").write_text(json.dumps({"valid": True, "why": "", "anomalies": {}}))
+    page = write_report(run).read_text()
+    assert "copy-" in page
+    assert "link-partition" in page
+    assert "config: mirror.toml" in page
+    assert "never injected" in page
+
+
+def test_a_spec_without_files_is_made_as_ever() -> None:
+    plan = make_plan(parse_spec({"nemesis": "broker-kill"}, where="t"))
+    assert plan.given == {}
+    assert first_meta(plan, "r", faults_to_bite=1).test.files == {}
