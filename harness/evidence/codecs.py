@@ -9,6 +9,7 @@ https://github.com/xerial/snappy-java.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 import cramjam
@@ -23,11 +24,23 @@ class CodecError(ValueError):
     """The compressed part of a batch cannot be decompressed."""
 
 
+MOST_BYTES = 256 << 20
+"""What one batch may unfold to. Kafka takes 1 MB compressed; a batch beyond this is damage, or meant as such."""
+_TOO_MUCH = f"the batch unfolds to more than {MOST_BYTES >> 20} MiB"
+_buffers = threading.local()
+
+
+def _raw_snappy(data: bytes) -> bytes:
+    if cramjam.snappy.decompress_raw_len(data) > MOST_BYTES:  # as its first bytes say
+        raise CodecError(_TOO_MUCH)
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
 def _snappy(data: bytes) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
-        return bytes(cramjam.snappy.decompress_raw(data))
+        return _raw_snappy(data)
     blocks: list[bytes] = []
-    position, end = _XERIAL_HEADER, len(data)
+    position, end, unfolded = _XERIAL_HEADER, len(data), 0
     while position < end:
         if data.startswith(_XERIAL_MAGIC, position):  # streams may be concatenated
             position += _XERIAL_HEADER
@@ -36,17 +49,37 @@ def _snappy(data: bytes) -> bytes:
         position += 4
         if length <= 0 or position + length > end:
             raise CodecError(f"snappy block of {length} bytes does not fit the {end - position} bytes that are left")
-        blocks.append(bytes(cramjam.snappy.decompress_raw(data[position : position + length])))
+        blocks.append(_raw_snappy(data[position : position + length]))
         position += length
+        unfolded += len(blocks[-1])
+        if unfolded > MOST_BYTES:
+            raise CodecError(_TOO_MUCH)
     return b"".join(blocks)
+
+
+def _bounded(unfold: Callable[[bytes, bytearray], int]) -> Callable[[bytes], bytes]:
+    """Unfolds into one buffer of this thread's, of which only what is used takes memory."""
+
+    def function(data: bytes) -> bytes:
+        buffer = getattr(_buffers, "buffer", None)
+        if buffer is None:
+            buffer = _buffers.buffer = bytearray(MOST_BYTES)
+        try:
+            return bytes(memoryview(buffer)[: unfold(data, buffer)])
+        except cramjam.DecompressionError as error:
+            if "write whole buffer" in str(error):
+                raise CodecError(_TOO_MUCH) from error
+            raise
+
+    return function
 
 
 _DECOMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
     0: lambda data: data,
-    1: lambda data: bytes(cramjam.gzip.decompress(data)),
+    1: _bounded(cramjam.gzip.decompress_into),
     2: _snappy,
-    3: lambda data: bytes(cramjam.lz4.decompress(data)),
-    4: lambda data: bytes(cramjam.zstd.decompress(data)),
+    3: _bounded(cramjam.lz4.decompress_into),
+    4: _bounded(cramjam.zstd.decompress_into),
 }
 
 
