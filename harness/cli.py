@@ -18,6 +18,7 @@ from rich.console import Console
 
 from harness import __version__
 from harness.errors import EXIT_FAILED, EXIT_USAGE, EXIT_VALID, ShatterError, UsageError
+from harness.plain import plain
 
 app = typer.Typer(
     name="shatter",
@@ -300,7 +301,7 @@ def _main(arguments: list[str]) -> int:
     errors = Console(stderr=True)
 
     def complain(message: str) -> None:
-        errors.print(f"error: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
+        errors.print(f"error: {plain(message, keep='\n')}", style="red", highlight=False, markup=False, soft_wrap=True)
 
     try:
         code = app(args=arguments, prog_name="shatter", standalone_mode=False)

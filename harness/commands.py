@@ -14,6 +14,7 @@ from rich.table import Table
 
 from harness import contracts
 from harness.errors import EXIT_UNKNOWN, EXIT_VALID, ShatterError, UsageError
+from harness.plain import plain
 from harness.progress import RichDisplay, phase
 from harness.remains import ready_results, remains, remove
 from harness.report.html import report_softly
@@ -367,7 +368,7 @@ def clean_up(*, everything: bool, runs: Path) -> int:
 def _print_removed(removed: Sequence[Any]) -> None:
     console = Console()
     for thing in removed:
-        console.print(f"removed {thing.kind} {thing.name}", highlight=False, soft_wrap=True)
+        console.print(f"removed {thing.kind} {plain(thing.name)}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"{len(removed)} objects removed" if removed else "nothing was left behind", highlight=False)
 
 

@@ -10,6 +10,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from harness.plain import plain
+
 
 class Display(Protocol):
     """One phase after the other."""
@@ -64,14 +66,14 @@ class RichDisplay:
 
     def say(self, text: str) -> None:
         """Replace the detail and move the bar."""
-        self._detail = text
+        self._detail = text = plain(text)
         if self._bars is not None and self._task is not None:
             done = min(self._now() - self._began, self._seconds) if self._seconds else 0.0
             self._bars.update(self._task, completed=done, detail=text)
 
     def note(self, text: str) -> None:
         """Print a line that stays above the bar."""
-        self._console.print(f"    {text}", highlight=False, markup=False, soft_wrap=True)
+        self._console.print(f"    {plain(text)}", highlight=False, markup=False, soft_wrap=True)
 
     def end(self, *, ok: bool = True) -> None:
         """Close the bar and leave one line with the time the phase took."""

@@ -8,12 +8,14 @@ from typing import Any
 
 import jinja2
 import plotly.io
+from markupsafe import Markup
 from pydantic import ValidationError
 
 from harness.beside import refuse_target, write_beside
 from harness.errors import HistoryError, ShatterError
 from harness.history.jsonfile import read_json
 from harness.history.runfile import RUN_FILE, RunMeta
+from harness.plain import plain
 from harness.report.fault_rows import fault_rows
 from harness.report.plots import fault_colors, figure
 from harness.report.results import Results, load_results
@@ -57,7 +59,13 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_shown,
     )
+
+
+def _shown(value: Any) -> Any:
+    """What the template prints: text that steers nothing; a finished piece of HTML as it is."""
+    return value if isinstance(value, Markup) else plain(value, keep="\n\t")
 
 
 def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from harness.bounds import shown
 from harness.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, HistoryError
 from harness.history.jsonfile import read_json
+from harness.plain import plain
 
 WORDS = {True: "valid", False: "invalid", "unknown": "unknown"}
 EXITS = {"valid": EXIT_VALID, "invalid": EXIT_INVALID, "unknown": EXIT_UNKNOWN}
@@ -36,12 +37,13 @@ class AnomalyResult:
 
     def sentences(self) -> list[str]:
         """Each witness as one line."""
-        return [str(w.get("explain") or json.dumps(w, sort_keys=True)) for w in self.witnesses]
+        return [plain(w.get("explain") or json.dumps(w, sort_keys=True)) for w in self.witnesses]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """results.json. verdict: valid, unknown or invalid; raw: the whole document."""
+    """results.json. verdict: valid, unknown or invalid; raw: the whole document, whose texts may hold anything, while
+    those of the other fields are plain (harness.plain)."""
 
     verdict: str
     why: str
@@ -68,8 +70,8 @@ def parse_results(document: dict[str, Any]) -> Results:
         _of(document, key, kind)
     return Results(
         verdict=WORDS[document["valid"]],
-        why=str(document.get("why", "")),
-        contract=str(document.get("contract", "")),
+        why=plain(document.get("why", "")),
+        contract=plain(document.get("contract", "")),
         anomalies=tuple(anomalies),
         raw=document,
     )
@@ -84,12 +86,12 @@ def _anomaly(kind: str, body: Any) -> AnomalyResult:
     if not all(isinstance(witness, dict) for witness in witnesses):
         raise TypeError(f"anomalies.{kind}.witnesses holds something else than objects")
     return AnomalyResult(
-        kind=kind,
+        kind=plain(kind),
         count=count,
-        severity=str(body.get("severity", "")),
+        severity=plain(body.get("severity", "")),
         allowed=bool(body.get("allowed", False)),
-        level=str(body.get("level", "")),
-        reason=str(body.get("reason", "")),
+        level=plain(body.get("level", "")),
+        reason=plain(body.get("reason", "")),
         witnesses=witnesses,
     )
 

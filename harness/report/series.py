@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.history.store import read_files, whole_files
+from harness.plain import plain
 
 BINS = 200
 MAX_EVENTS = 4_000_000
@@ -116,7 +117,7 @@ def _ops(folder: Path) -> tuple[dict[str, Array], int]:
     for name in names:
         column = table[name]
         if name in ("type", "f", "cluster"):
-            columns[name] = np.array([value or "" for value in column.to_pylist()], dtype=object)
+            columns[name] = np.array([plain(value or "") for value in column.to_pylist()], dtype=object)
         else:
             columns[name] = column.cast(pa.int64()).fill_null(-1).to_numpy()
     order = np.argsort(columns["index"], kind="stable")
@@ -192,7 +193,7 @@ def _ends(folder: Path) -> Ends:
         end = row["log_end"] if row["log_end"] is not None else row["high_watermark"]
         if end is None or row["cluster"] is None:
             continue
-        cluster = str(row["cluster"])
+        cluster = plain(row["cluster"])
         last[cluster][(str(row["topic"]), int(row["partition"] or 0))] = int(end)
         moment = (row["time_ns"] or 0) / SECOND
         total = sum(last[cluster].values())
@@ -208,7 +209,8 @@ def fault_steps(run: Path) -> dict[int, list[dict[str, Any]]]:
     table = read_columns(run / "faults", ["fault_id", "name", "target", "action", "time_ns", "ok", "result"])
     steps: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(table.to_pylist() if table is not None else (), key=lambda row: row["time_ns"] or 0):
-        steps[int(row["fault_id"])].append(row)
+        shown = {key: plain(value) if isinstance(value, str) else value for key, value in row.items()}
+        steps[int(row["fault_id"])].append(shown)
     return steps
 
 

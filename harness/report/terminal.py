@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.plain import plain
 from harness.report.results import Results
 from harness.report.summary import STYLE
 
@@ -18,7 +19,9 @@ WORD_STYLE = {"never": "bold red", "unknown": "yellow"}
 def print_results(console: Console, results: Results, *, run: Path, report: Path | None) -> None:
     """Print the verdict, every kind that was found with its first witnesses, and the paths."""
     headline = Text(results.verdict.upper(), style=STYLE[results.verdict])
-    headline.append(f"  {run.name}" + (f"  contract {results.contract}" if results.contract else ""), style="default")
+    headline.append(
+        f"  {plain(run.name)}" + (f"  contract {results.contract}" if results.contract else ""), style="default"
+    )
     console.print(headline)
     if results.why:
         console.print(results.why, highlight=False, markup=False)
@@ -34,13 +37,13 @@ def print_results(console: Console, results: Results, *, run: Path, report: Path
             lines = a.sentences()
             more = [f"… and {a.count - WITNESSES} more"] if a.count > WITNESSES and len(lines) >= WITNESSES else []
             table.add_row(
-                a.kind,
+                Text(a.kind),
                 str(a.count),
-                a.severity,
+                Text(a.severity),
                 Text(a.word, style=WORD_STYLE.get(a.word, "dim")),
                 Text("\n".join(lines[:WITNESSES] + more)),
             )
         console.print(table)
     if report is not None:
-        console.print(f"report  {report}", highlight=False, soft_wrap=True, markup=False)
-    console.print(f"run     {run}", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"report  {plain(report)}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"run     {plain(run)}", highlight=False, soft_wrap=True, markup=False)
