@@ -29,6 +29,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_LINE_END = "\n"
+
 OutOption = Annotated[Path, typer.Option("--out", help="folder for runs")]
 KeepOption = Annotated[bool, typer.Option("--keep", help="leave the clusters running afterwards")]
 ImageOption = Annotated[
@@ -301,7 +303,8 @@ def _main(arguments: list[str]) -> int:
     errors = Console(stderr=True)
 
     def complain(message: str) -> None:
-        errors.print(f"error: {plain(message, keep='\n')}", style="red", highlight=False, markup=False, soft_wrap=True)
+        text = f"error: {plain(message, keep=_LINE_END)}"
+        errors.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
 
     try:
         code = app(args=arguments, prog_name="shatter", standalone_mode=False)
