@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.errors import StorageError
+from harness.owners import REMEMBERED
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -68,6 +69,7 @@ def written_beside(path: Path) -> Iterator[IO[str]]:
     temporary = path.parent / f".shatter-{secrets.token_hex(6)}.tmp"
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        REMEMBERED.add(temporary)
         try:
             with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as sink:
                 yield sink
@@ -79,6 +81,8 @@ def written_beside(path: Path) -> Iterator[IO[str]]:
             with suppress(OSError):
                 temporary.unlink()
             raise
+        finally:
+            REMEMBERED.drop(temporary)
     except OSError as error:
         raise _unwritable(path, error) from error
 

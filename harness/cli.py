@@ -198,17 +198,25 @@ def export(
     cluster: Annotated[str, typer.Option(help="whose operations: A or B")] = "A",
 ) -> None:
     """Write a run's history in another format, so that another checker can judge it."""
-    from harness.commands import export_run
+    from harness.cutting import cut_short
 
-    raise typer.Exit(export_run(path, edn=edn, cluster=cluster))
+    with cut_short(f"the export of {path}", code=EXIT_FAILED):
+        from harness.commands import export_run
+
+        code = export_run(path, edn=edn, cluster=cluster)
+    raise typer.Exit(code)
 
 
 @app.command("report")
 def report_command(path: Annotated[Path, typer.Argument(help="a run's folder that was checked")]) -> None:
     """Make the HTML report of a run again."""
-    from harness.report.html import write_report
+    from harness.cutting import cut_short
 
-    _console().print(str(write_report(path)), soft_wrap=True, highlight=False)
+    with cut_short(f"the report of {path}", code=EXIT_FAILED):
+        from harness.report.html import write_report
+
+        written = write_report(path)
+    _console().print(plain(written), soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command("list")

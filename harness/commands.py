@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import contracts
+from harness.beside import write_beside
 from harness.errors import EXIT_UNKNOWN, EXIT_VALID, ShatterError, UsageError
 from harness.plain import plain
 from harness.progress import RichDisplay, phase
@@ -268,15 +269,23 @@ def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int
     console.print(shown)
     if write is not None:
         write.mkdir(parents=True, exist_ok=True)
-        (write / "claims.md").write_text(page.markdown(board), encoding="utf-8")
-        (write / "claims.json").write_text(publish(stored, claims), encoding="utf-8")
-        (write / "claims.html").write_text(page.html(board), encoding="utf-8")
+        write_beside(write / "claims.md", page.markdown(board))
+        write_beside(write / "claims.json", publish(stored, claims))
+        write_beside(write / "claims.html", page.html(board))
         console.print(f"written to {write}", highlight=False, soft_wrap=True)
     return EXIT_VALID
 
 
 def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
     """`shatter replay`: the stored test again, with the stored fault schedule and the stored text of its files."""
+    return _run_plan(replayed(path), out=out, keep=keep, master=master, as_json=as_json)
+
+
+def replayed(path: Path) -> Plan:
+    """The test of a stored run, made of what its run.json holds and nothing else.
+
+    Raises: HistoryError when it is no run; UsageError when it was not made by `shatter run`.
+    """
     from harness.history.runfile import read_meta
     from harness.provision import make_plan
 
@@ -284,8 +293,7 @@ def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool)
     if not meta.test.spec:
         raise UsageError(f"{path} was not made by `shatter run`: its run.json has no test.spec to replay")
     spec = parse_spec(meta.test.spec, where=f"{path}/run.json")
-    plan = make_plan(spec, schedule=meta.schedule, given=meta.test.files)
-    return _run_plan(plan, out=out, keep=keep, master=master, as_json=as_json)
+    return make_plan(spec, schedule=meta.schedule, given=meta.test.files)
 
 
 def export_run(path: Path, *, edn: Path, cluster: str) -> int:

@@ -24,8 +24,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def cut_short(what: str) -> Iterator[None]:
-    """Within the block a signal ends the process with the exit code of `unknown`. what: `the check of runs/x`.
+def cut_short(what: str, *, code: int = EXIT_UNKNOWN) -> Iterator[None]:
+    """Within the block a signal ends the process with this exit code. what: `the check of runs/x`.
 
     In another thread than the main one, or where a signal is ignored (nohup), nothing is changed.
     """
@@ -44,7 +44,7 @@ def cut_short(what: str) -> Iterator[None]:
         kill_descendants(os.getpid())
         _reap()
         REMEMBERED.remove_all()
-        os._exit(EXIT_UNKNOWN)
+        os._exit(code)
 
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handle) for number in heard}

@@ -50,7 +50,7 @@ def this_process() -> Owner:
 
 
 class Remembered:
-    """Folders to be removed when this process is cut short. Thread-safe."""
+    """Folders and files to be removed when this process is cut short. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal's handler may come while it is held
@@ -67,11 +67,14 @@ class Remembered:
             self._folders.discard(folder.absolute())
 
     def remove_all(self) -> None:
-        """Remove every folder, and the folder above where that made it empty and is called `results`."""
+        """Remove every one, and the folder above where that made it empty and is called `results`."""
         with self._lock:
             folders, self._folders = sorted(self._folders), set()
         for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.is_dir() and not folder.is_symlink():
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                folder.unlink(missing_ok=True)
             if folder.parent.name == "results" and folder.parent.is_dir() and not any(folder.parent.iterdir()):
                 folder.parent.rmdir()
 

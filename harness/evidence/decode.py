@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.beside import refuse_folder
+from harness.beside import refuse_folder, write_beside
 from harness.errors import HistoryError
 from harness.evidence.log_dirs import ReplicaLog, find_logs, has_segments
 from harness.evidence.looks import FINAL_LOOK
@@ -203,8 +203,6 @@ def _finish(run_dir: Path, report: DecodeReport) -> None:
             "bad_crc": report.bad_crc,
             "problems": list(report.problems),
         }
-        temporary = run_dir / "batches" / f".{_DONE}.tmp"
-        temporary.write_text(json.dumps(mark, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        temporary.replace(run_dir / "batches" / _DONE)
+        write_beside(run_dir / "batches" / _DONE, json.dumps(mark, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise storage_error(run_dir, error) from error

@@ -21,7 +21,7 @@ from harness.history.parts import table_parts, told
 from harness.history.runfile import RunFile, read_meta
 from harness.history.schema import TABLES
 from harness.history.store import open_run
-from harness.owners import OWNER_FILE, abandoned, new_temporary, release
+from harness.owners import OWNER_FILE, Remembered, abandoned, new_temporary, release
 from harness.report.html import report_softly, write_report
 from harness.report.html import told as shown
 from harness.report.results import load_results
@@ -291,3 +291,19 @@ def test_values_are_told_with_their_names() -> None:
     value: Any = {"A": 3, "list": [1, {"x": None}], "text": "t"}
     assert shown(value) == "A: 3, list: 1, x: None, text: t"
     assert issubclass(StorageError, ShatterError)
+
+
+def test_what_is_remembered_is_removed_and_no_more(tmp_path: Path) -> None:
+    remembered = Remembered()
+    scratch, file = tmp_path / "run" / "results" / "scratch-1", tmp_path / "run" / ".shatter-1.tmp"
+    scratch.mkdir(parents=True)
+    (scratch / "part").write_text("x")
+    file.write_text("x")
+    (tmp_path / "kept").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "kept")
+    for path in (scratch, file, link, tmp_path / "kept", tmp_path / "nowhere"):
+        remembered.add(path)
+    remembered.drop(tmp_path / "kept")
+    remembered.remove_all()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["kept", "run"]

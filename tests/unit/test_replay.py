@@ -9,6 +9,7 @@ import pytest
 
 from harness import __version__
 from harness.campaign import load_campaign
+from harness.commands import replayed
 from harness.history.runfile import RunFile, read_meta
 from harness.mirrors.external_config import read_config
 from harness.provision import first_meta, make_plan
@@ -48,7 +49,7 @@ def test_a_test_is_made_again_from_its_run_alone(tmp_path: Path, monkeypatch: py
     assert meta.test.files == {"mirror.toml": MIRROR, "mine.toml": CAMPAIGN}
     assert meta.versions["shatter"] == __version__
     assert {"python", "spark"} <= set(meta.versions)
-    again = make_plan(parse_spec(meta.test.spec, where="run.json"), schedule=meta.schedule, given=meta.test.files)
+    again = replayed(run)
     assert again.contract == plan.contract == "mm2-at-least-once"
     assert again.schedule == plan.schedule
     assert again.given == plan.given

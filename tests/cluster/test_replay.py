@@ -1,0 +1,46 @@
+"""A test is run again on real clusters from its run.json alone: elsewhere, with the file of its mirror gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.clusters.images import ImageSet
+from harness.commands import replayed
+from harness.history.runfile import RunFile, read_meta
+from harness.progress import RichDisplay
+from harness.provision import first_meta, make_plan
+from harness.runner import run_test
+from harness.signals import Interrupts
+from harness.testspec import parse_spec
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "external-mm2.toml"
+SMALL = {"brokers": 1, "topics": 1, "partitions": 1, "rate": 100, "time-limit": 5, "seed": 3}
+
+
+def test_a_run_is_replayed_from_elsewhere(images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "out [1]: x*"
+    for folder in (here, there):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    Path("mirror.toml").write_text(EXAMPLE.read_text())
+    keys = {**SMALL, "mirror": "external", "mirror-options": {"config": "mirror.toml"}}
+    plan = make_plan(parse_spec(keys, where="test"))
+    RunFile.create(here / "run", first_meta(plan, "first", faults_to_bite=0))
+    Path("mirror.toml").unlink()
+    monkeypatch.chdir(there)
+
+    result = run_test(
+        replayed(here / "run"), images=images, out=there, display=RichDisplay(Console()), interrupts=Interrupts()
+    )
+    assert result.error is None, result.why
+    meta = read_meta(result.folder)
+    assert meta.status == "finished"
+    assert meta.test.files == {"mirror.toml": EXAMPLE.read_text()}
+    assert (meta.test.seed, meta.test.contract) == (3, "mm2-at-least-once")
+    assert meta.versions["kafka"] == images.kafka_version
+    assert {"shatter", "python", "spark", "mirror", "docker"} <= set(meta.versions)
+    assert images.kafka in meta.images
+    assert all(digest.startswith("sha256:") for digest in meta.images.values())
