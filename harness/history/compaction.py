@@ -64,7 +64,7 @@ def _rewrite(run_dir: Path, table: str, files: list[Path]) -> None:
     pending: list[pa.Table] = []
     rows = 0
     for file in files:
-        pending.append(pq.read_table(file))
+        pending.append(pq.read_table(file.absolute()))
         rows += pending[-1].num_rows
         if rows >= _ROWS_PER_FILE:
             writer.write(pa.concat_tables(pending))
@@ -80,7 +80,7 @@ def _rewrite(run_dir: Path, table: str, files: list[Path]) -> None:
 
 
 def _small(files: list[Path]) -> bool:
-    rows = sum(int(pq.read_metadata(file).num_rows) for file in files)
+    rows = sum(int(pq.read_metadata(file.absolute()).num_rows) for file in files)
     return rows < _LARGE_ROWS * len(files)
 
 

@@ -140,6 +140,7 @@ def open_run(path: Path | str, *, leave_out_torn: bool = False) -> StoredRun:
     """
     path = Path(path)
     meta = read_meta(path)
+    path = path.absolute()  # Arrow takes a relative name with a colon for an address
     recover(path)
     files: dict[str, tuple[Path, ...]] = {}
     problems: list[str] = []

@@ -33,6 +33,7 @@ def write_report(run: Path) -> Path:
     path = run / "report.html"
     refuse_target(path)
     results = load_results(run)
+    run = run.absolute()  # Arrow takes a relative name with a colon for an address
     series = read_series(run)
     page = _environment().get_template("report.html.j2").render(**_content(run, results, series))
     write_beside(path, page)

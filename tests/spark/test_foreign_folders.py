@@ -82,6 +82,8 @@ def test_the_same_verdict_from_an_odd_place_in_odd_columns_and_hive_folders(
     assert "<h1>" in write_report(odd).read_text()
     monkeypatch.chdir(tmp_path / ODD)
     assert open_stored(Path(ODD), spark).table("op_records").count() == open_run(plain).rows("op_records")
+    (tmp_path / ODD / ODD).rename("a:b {1}")
+    assert found(judge(Path("a:b {1}"), None, spark)) == expected, "a relative name with a colon is no address"
 
 
 def test_what_is_no_file_is_told_and_what_hive_did_not_write_is_not_read(

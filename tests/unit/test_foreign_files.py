@@ -293,6 +293,20 @@ def test_values_are_told_with_their_names() -> None:
     assert issubclass(StorageError, ShatterError)
 
 
+def test_a_relative_name_with_a_colon_is_no_address(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = "a:b {1}*"
+    run.rename(tmp_path / odd)
+    monkeypatch.chdir(tmp_path)
+    assert open_run(odd).rows("ops") == 2
+    assert open_run(odd).read_table("ops").num_rows == 2
+    page = write_report(Path(odd)).read_text()
+    assert "<td>send</td><td>ok</td>" in page
+    export_run(Path(odd), edn=Path("c:d [1].edn"), cluster="A")
+    assert Path("c:d [1].edn").stat().st_size
+    imported = import_jsonl(Path("h.jsonl"), Path("e:f"))
+    assert open_run(imported).rows("ops") == 2
+
+
 def test_what_is_remembered_is_removed_and_no_more(tmp_path: Path) -> None:
     remembered = Remembered()
     scratch, file = tmp_path / "run" / "results" / "scratch-1", tmp_path / "run" / ".shatter-1.tmp"
