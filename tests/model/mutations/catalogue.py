@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from model.mutations import access, clients, groups, isolation, mirrored, producers, stops, stores, translated
+from model.mutations import access, clients, groups, isolation, mirrored, producers, reported, stops, stores, translated
 from model.mutations.base import MUTATIONS, Mutation
 
 __all__ = ["MUTATIONS", "OUT_OF_REACH", "Mutation"]
 
-MODULES = (clients, isolation, mirrored, stops, producers, groups, access, stores, translated)
+MODULES = (clients, isolation, mirrored, stops, producers, groups, access, stores, translated, reported)
 OUT_OF_REACH: dict[str, str] = {
     "cycle_G0": "Kafka allows it, and clean examples show it by themselves; planted in tests/spark",
     "thin": "the floor is one of the whole run, and a run packs many examples; planted in tests/spark",

@@ -1,0 +1,240 @@
+"""What public reports added: reads before a commit, undecided transactions, first reads, new epochs, values sent again,
+topics made again, and the transactions of a mirror that is exactly-once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from model.book import Row
+from model.logs import MARKERS, Batch, Partition
+from model.mutations.base import Stage, mutation
+from model.mutations.clients import PASSED
+from model.mutations.victim import SURE, Poll, Victim
+
+AGAIN = "the reader is given the same value once more, where it is committed"
+
+
+def _outcomes(part: Partition) -> Iterator[tuple[Batch, Batch | None]]:
+    """Every transactional data batch and the marker that ends it."""
+    batches = part.log.batches
+    for i, b in enumerate(batches):
+        if b.transactional and b.control is None:
+            yield b, next((m for m in batches[i:] if m.control in MARKERS and m.pid == b.pid), None)
+
+
+def _give(v: Victim, poll: Poll, part: Partition, b: Batch, n: int = 0) -> None:
+    """Let a poll return one record more, in its place."""
+    record = b.records[n]
+    row: Row = {"op_index": poll.op["index"], "action": "poll", "topic": part.topic, "partition": part.number}
+    row |= {"offset": record.offset, "value": record.value, "key": record.key, "leader_epoch": b.epoch}
+    mine = [r for r in poll.records if r["partition"] == part.number and r["offset"] < record.offset]
+    place = max((r["position"] for r in mine), default=-1) + 1
+    for other in poll.records:
+        other["position"] += other["position"] >= place
+    v.tables["op_records"].append({**row, "position": place})
+
+
+@mutation(
+    "precommitted_read",
+    producers=("steps", "steps"),
+    consumers=2,
+    sends=10,
+    may={
+        "nonmonotonic_poll": AGAIN,
+        "poll_skip": "the reader was not given what lies before it",
+        "reordered": "it was seen before earlier ones",
+    },
+)
+def read_before_the_commit(v: Victim) -> bool:
+    """A read_committed poll ends with a record whose transaction nobody had asked to commit by then."""
+    asked = {op["txn"]: op["index"] for op in v.ops.values() if op["f"] == "txn_commit" and op["type"] == "invoke"}
+    for fate in v.sure("A", transactional=True):
+        sent = fate.row["op_index"] if fate.row else 0
+        part = v.w.a.partitions[fate.partition]
+        for op in v.ops.values():
+            between = sent < op["index"] < asked.get(fate.txn or "", 0)
+            if between and op["f"] == "poll" and op["type"] == "ok" and op["cluster"] == "A":
+                if op["isolation"] != "read_committed" or op.get("group"):
+                    continue
+                for b in part.log.batches:
+                    if b.control is None and b.base >= part.start and [r.value for r in b.records] == [fate.value]:
+                        _give(v, Poll(op, v.records[op["index"]]), part, b)
+                        return True
+    return False
+
+
+@mutation(
+    "torn_transaction",
+    stage=Stage.LOGS,
+    partitions=2,
+    producers=("txn",),
+    consumers=0,
+    groups=0,
+    share=False,
+    trouble=(),
+    scenario="steady",
+    sends=10,
+    may={
+        "lost_write": "what was acknowledged within the transaction binds",
+        "marker_missing": "its markers say two things",
+        "transaction_outcome": "its markers say two things",
+    },
+)
+def tear_an_undecided_transaction(v: Victim) -> bool:
+    """A transaction whose end nobody heard of is committed in one partition and aborted in the other."""
+    ends = [(part, b, m) for part in v.w.a.partitions for b, m in _outcomes(part) if m is not None]
+    for part, b, m in ends:
+        fate = v.fates[b.records[0].value or ""]
+        others = [c for p, c, _ in ends if p is not part and v.fates[c.records[0].value or ""].txn == fate.txn]
+        if fate.outcome == "unknown" and m.control == "COMMIT" and others:
+            for there, end in list(v.everywhere(part, m)):
+                v.put(there, replace(end, control="ABORT").sealed())
+            return True
+    return False
+
+
+@mutation("poll_skip", consumers=2, groups=0, share=False, trouble=(), producers=("idempotent", "plain"))
+def begin_to_read_too_late(v: Victim) -> bool:
+    """The first poll of a consumer leaves out the first record after the place where it was assigned."""
+    read: set[tuple[str, int]] = set()
+    for poll in v.polls(phase="load", group=None):
+        for number in {r["partition"] for r in poll.records}:
+            key = (poll.op["client"], number)
+            mine = sorted((r for r in poll.records if r["partition"] == number), key=lambda r: r["offset"])
+            start = v.cluster(poll.op["cluster"]).partitions[number].start
+            first = mine[0]["offset"] == start and v.fates[mine[0]["value"]].outcome in SURE
+            if key not in read and first and len(mine) > 1:
+                v.remove_record(mine[0])
+                return True
+            read.add(key)
+    return False
+
+
+@mutation(
+    "sequence_gap", stage=Stage.LOGS, producers=("idempotent",), base=0, trouble=(), scenario="steady", zombie=False
+)
+def begin_an_epoch_late(v: Victim) -> bool:
+    """The first batch of a producer and epoch does not have sequence 0, though the log still begins at 0."""
+    found = v.pick(v.batches("A", transactional=False, idempotent=True))
+    if found is None:
+        return False
+    part, chosen = found
+    for there in (part, v.w.b.partitions[part.number]):
+        v.rewrite(there, lambda log: [replace(b, seq=b.seq + 2).sealed() if b.pid == chosen.pid else b for b in log])
+    return True
+
+
+@mutation(
+    "aborted_read",
+    form="aborted",
+    producers=("txn", "steps"),
+    resends=True,
+    sends=10,
+    trouble=(),
+    may={
+        "duplicate": "both copies were seen",
+        "nonmonotonic_poll": AGAIN,
+        "reordered": "it was seen where it was aborted",
+    },
+)
+def read_the_aborted_attempt(v: Victim) -> bool:
+    """A read_committed reader is given a value where its first transaction wrote it, which was aborted; its second
+    attempt was committed."""
+    for poll in v.polls(phase="final", isolation="read_committed", cluster="A"):
+        for part in v.w.a.partitions:
+            for b, m in _outcomes(part):
+                committed = v.fates[b.records[0].value or ""].outcome == "committed"
+                if m is not None and m.control == "ABORT" and committed:
+                    _give(v, poll, part, b)
+                    return True
+    return False
+
+
+@mutation(
+    "lost_write", form="gone", stage=Stage.LOGS, recreated=True, may={"sequence_gap": "a hole", "poll_skip": PASSED}
+)
+def lose_a_write_to_the_new_topic(v: Victim) -> bool:
+    """A topic was deleted and made again, and a write to the new one is gone."""
+    assert v.w.recreated is not None
+    made = max(op["index"] for op in v.ops.values() if op["f"] == "create_topic" and op["type"] == "ok")
+    part = v.w.recreated.current.partitions[0]
+    for b in part.log.batches[:-1]:
+        fates = [v.fates[r.value or ""] for r in b.records]
+        ends = [v.ops[f.row["op_index"]] for f in fates if f.row and f.outcome == "acked" and f.offset is not None]
+        if len(ends) == len(fates) and all(op["invoke_index"] > made for op in ends):
+            for replica in part.replicas.values():
+                replica.batches = [x for x in replica.batches if x.base != b.base]
+            return True
+    return False
+
+
+@mutation(
+    "duplicate",
+    stage=Stage.LOGS,
+    mirror="mm2",
+    exactly_once=True,
+    scenario="steady",
+    may={
+        "mirror_duplicate": "each record of A is on B once",
+        "mirror_reorder": "the second copy lies after later ones",
+        "reordered": "the second copy lies after later ones",
+        "sequence_gap": "the second copy's sequences are not new",
+        "late_write": "the second copy has the transaction's epoch",
+        "epoch_regressed": "the second copy has an older epoch",
+    },
+)
+def commit_a_copy_twice(v: Victim) -> bool:
+    """MirrorMaker's exactly-once worker commits the same records twice."""
+    for part in v.w.b.partitions:
+        for b, m in _outcomes(part):
+            if m is not None and m.control == "COMMIT" and v.fates[b.records[0].value or ""].outcome in SURE:
+                v.add(part, replace(b, seq=-1, pid=-1, pepoch=-1, transactional=False))
+                return True
+    return False
+
+
+@mutation(
+    "mirror_loss",
+    stage=Stage.LOGS,
+    mirror="mm2",
+    exactly_once=True,
+    scenario="steady",
+    consumers=0,
+    groups=0,
+    share=False,
+    producers=("idempotent", "plain"),
+)
+def abort_a_copy_and_forget_it(v: Victim) -> bool:
+    """MirrorMaker's transaction is aborted on B, and its records are never written again."""
+    for part in v.w.b.partitions:
+        for b, m in _outcomes(part):
+            alone = all(v.fates[r.value or ""].outcome in SURE for r in b.records)
+            if m is not None and m.control == "COMMIT" and alone:
+                v.put(part, replace(m, control="ABORT").sealed())
+                return True
+    return False
+
+
+@mutation(
+    "aborted_read",
+    form="aborted",
+    mirror="mm2",
+    exactly_once=True,
+    scenario="steady",
+    producers=("idempotent", "plain"),
+    may={
+        "duplicate": "both copies were seen",
+        "nonmonotonic_poll": AGAIN,
+        "reordered": "it was seen where it was aborted",
+    },
+)
+def read_a_copy_that_the_mirror_aborted(v: Victim) -> bool:
+    """A read_committed reader of B is given a copy of a transaction of MirrorMaker that was aborted."""
+    for poll in v.polls(phase="final", isolation="read_committed", cluster="B"):
+        for part in v.w.b.partitions:
+            for b, m in _outcomes(part):
+                if m is not None and m.control == "ABORT":
+                    _give(v, poll, part, b)
+                    return True
+    return False
