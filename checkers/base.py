@@ -30,6 +30,14 @@ class Severity(StrEnum):
     UNKNOWN = "unknown"  # not an anomaly: the run cannot tell
 
 
+class Logs(StrEnum):
+    """Which replicas' logs a kind needs complete, in each partition that it looks at."""
+
+    NONE = "none"
+    ANY = "any"  # one in-sync replica's, which stands for the partition
+    EVERY = "every"  # those of all replicas
+
+
 ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
     ("kind", "string"),
     ("form", "string"),  # which form of the kind, where a contract may tell them apart; else null
@@ -51,6 +59,8 @@ class Kind:
 
     `what`: what must hold, in one sentence. `blind`: what it cannot see. `sources`: KIP, issue, report or paper
     behind the definition. `requires`: stored tables without which the kind is `unknown`.
+    `any_of`: stored tables of which one at least must be there, each for a form of its own.
+    `logs`: replicas whose logs must be complete (by default: one of each partition, where logs are required at all).
     `forms`: names in the column `form`, which contracts may judge apart as `kind/form`.
     `section`: section of the catalogue (1 clients, 2 logs, 3 producers, 4 groups and access, 5 object stores).
     """
@@ -63,6 +73,15 @@ class Kind:
     forms: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     requires: tuple[str, ...] = ("ops", "op_records")
+    any_of: tuple[str, ...] = ()
+    logs: Logs | None = None
+
+    @property
+    def needs_logs(self) -> Logs:
+        """Which replicas' logs must be complete."""
+        if self.logs is not None:
+            return self.logs
+        return Logs.ANY if {"batches", "records"} & set(self.requires) else Logs.NONE
 
 
 @dataclass(frozen=True, kw_only=True)

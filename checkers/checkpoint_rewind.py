@@ -26,7 +26,7 @@ KIND = Kind(
     what="a translated offset goes back only with the source's, and never lies past the true position",
     blind="translations of records whose source offset nobody knows",
     sources=("KIP-545", "KAFKA-12468", "KAFKA-14666", "apache/kafka#13178"),
-    requires=("ops", "op_records", "group_offsets"),
+    requires=("group_offsets",),
     forms=("back", "ahead"),
 )
 

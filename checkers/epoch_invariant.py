@@ -29,7 +29,8 @@ KIND = Kind(
     what="leader epochs go forward in a log, and on the destination are not behind the source's",
     blind="epochs that no look, log or client shows",
     sources=("KIP-1279", "KIP-101", "KIP-320"),
-    requires=("ops", "op_records"),
+    requires=(),
+    any_of=("ops", "batches", "log_ends"),
     forms=("log", "behind", "local", "stalled"),
 )
 BOUND_S = 60.0

@@ -101,10 +101,7 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
     unknowable = (
         (by_log | by_final) & col("offset").isNull() & ~read & ~stored & ~(since("log_start") | since("final_start"))
     )
-    # Of a topic at which an imported history never looks (only its mirror is shown) nothing can be asked.
-    asked = F.lit(not t.stored.imported or not t.observed)
-    if t.stored.imported and t.observed:
-        asked = F.concat_ws("\t", "cluster", "topic").isin(*sorted("\t".join(place) for place in t.observed))
+    asked = _asked(t)
     here_at = F.exists("here", lambda p: p["offset"] == col("offset"))
     start = F.greatest(F.coalesce("log_start", F.lit(0)), F.coalesce("final_start", F.lit(0)))
     told = must & (col("offset") >= start)
@@ -132,6 +129,19 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
             "is_undone": F.coalesce(sent & undone, false),
         }
     ).withColumn("is_lost", col("lost_form").isNotNull())
+
+
+def _asked(t: Tables) -> Column:
+    """Whether somebody has to have looked at the record. An imported history may look at a topic on one cluster alone,
+    because only its mirror is shown; nothing is asked of it on the others then."""
+    if not t.stored.imported or not t.observed:
+        return F.lit(True)
+    there = [f"{cluster}\t{topic}" for cluster, topic in sorted(t.observed)]
+    origins = t.spark.createDataFrame(sorted(t.observed), "cluster string, topic string").select(
+        t.canonical().alias("o")
+    )
+    shown = sorted({row["o"] for row in origins.collect()})
+    return F.concat_ws("\t", "cluster", "topic").isin(*there) | ~F.col("origin_topic").isin(*shown)
 
 
 def _ordered(rows: DataFrame) -> DataFrame:

@@ -25,7 +25,7 @@ KIND = Kind(
     what="a synced group offset lies, when it is written, between log start and log end of the destination",
     blind="offsets outside only between two looks; clusters with unclean elections",
     sources=("KAFKA-12468", "apache/kafka#13178", "KIP-1279"),
-    requires=("ops", "op_records", "group_offsets", "log_ends"),
+    requires=("group_offsets", "log_ends"),
     forms=("sync", "look"),
 )
 TEXT = "group %s was given offset %s of %s-%s on %s, whose log then went from %s to at most %s"

@@ -32,7 +32,7 @@ KIND = Kind(
     what="a mirror syncs the groups that it should, and none that is at work on the destination",
     blind="members that no look and no poll shows; syncs that nobody recorded",
     sources=("KIP-1279", "KIP-545", "KAFKA-13452"),
-    requires=("ops", "op_records", "group_offsets"),
+    requires=("group_offsets",),
     forms=FORMS,
 )
 _COLUMNS = ("form", "cluster", "group", "topic", "partition", "offset", "op_index", "what")

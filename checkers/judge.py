@@ -7,6 +7,10 @@ An imported history (JSON lines, EDN) and a generated one tell what happened in 
 means that nothing of that sort happened, so kinds that need it are listed as not looked at. A run of ours, or a folder
 that somebody wrote in our format, must have the tables of its kind; a missing one makes the kinds that need it
 unknown.
+
+Evidence that is not complete accuses nobody and clears nobody: kinds that need it are `unknown`, and what they found
+in tables that have lost rows is told and does not count. A history in which nothing can have gone wrong, because
+nothing was acknowledged, read or stored, is unknown as well.
 """
 
 from __future__ import annotations
@@ -14,15 +18,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity
+from checkers.base import Checker, Kind, Logs, Severity
 from checkers.catalogue import CATALOGUE, CHECKERS
+from checkers.completeness import sentence_of
 from checkers.figures import figures, unfinished_reads
 from checkers.gather import gather
 from checkers.tables import Tables
@@ -30,16 +35,30 @@ from harness import contracts
 from harness.beside import write_beside
 from harness.contracts import Contract, Level
 from harness.history.runfile import read_meta
+from harness.history.schema import TABLES
 from harness.history.store import StoredRun
 
 WITNESSES = 8
 EVENTS_ALONE = ("jsonl", "edn", "bench")
 """Sources of histories that tell in events what happened: what they do not tell of did not happen."""
 VALID, UNKNOWN, INVALID = "valid", "unknown", "invalid"
-_ALWAYS = ("ops", "op_records")
 _SAYS_WHAT_WAS_DUE = {"mirror_states": (2, 3, 4), "group_offsets": (4,)}
 """Table → sections of the catalogue whose kinds would accuse the wrong one, or nobody, where it has been lost."""
-_OF_A_RUN = (*_ALWAYS, "log_ends", "batches", "records", "final_reads")
+_EVERY_SECTION = (1, 2, 3, 4, 5)
+_TOUCHED = {
+    **dict.fromkeys(("ops", "op_records"), _EVERY_SECTION),
+    **dict.fromkeys(("batches", "records", "log_ends", "configs", "faults"), (1, 2, 3, 4)),
+    **dict.fromkeys(("final_reads",), (1,)),
+    **dict.fromkeys(("mirror_states",), (2, 3, 4)),
+    **dict.fromkeys(("group_offsets", "acls", "mirror_names", "metrics"), (4,)),
+    **dict.fromkeys(("objects", "object_refs"), (5,)),
+}
+"""Table → sections of the catalogue whose kinds may accuse somebody of what rows would excuse that it has lost."""
+_THINGS_IN_ITSELF = (
+    *("records", "group_offsets", "mirror_states", "acls", "mirror_names", "metrics", "objects", "object_refs"),
+)
+"""Tables whose rows are something to be judged, whatever clients did."""
+_OF_A_RUN = ("ops", "op_records", "log_ends", "batches", "records", "final_reads")
 
 
 @dataclass(frozen=True)
@@ -114,14 +133,19 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
             why = gathered.unanswered.get(checker.name)
             if why is not None:
                 unjudged = {**{kind.name: why for kind in checker.kinds}, **unjudged}
-        findings = _findings(gathered.anomalies, promised)
-        unknowns = [*run.problems, *missing, *gathered.failures, *_unknowns(run, findings)]
+        incomplete, holes = _incomplete(tables, chosen)
+        unjudged = {**incomplete, **unjudged}
+        findings, doubtful = _doubted(_findings(gathered.anomalies, promised), run)
+        looked_at = tuple(kind.name for checker in chosen for kind in checker.kinds if kind.name not in unjudged)
+        unknowns = [*run.problems, *missing, *holes, *doubtful, *gathered.failures, *_unknowns(run, findings)]
+        if not unknowns and not findings:
+            unknowns = _proves_nothing(tables)
         judgement = Judgement(
             verdict=_verdict(findings, unknowns),
             why=_why(findings, unknowns),
             contract=promised,
             findings=findings,
-            looked_at=tuple(kind.name for checker in chosen for kind in checker.kinds if kind.name not in unjudged),
+            looked_at=looked_at,
             unjudged=unjudged,
             figures=figures(tables),
             seconds=time.monotonic() - began,
@@ -137,7 +161,7 @@ def expected_tables(run: StoredRun) -> tuple[str, ...]:
     """The tables that a run of this sort must have; without one, what needs it is unknown."""
     meta = run.meta
     if meta.source in EVENTS_ALONE:
-        return _ALWAYS
+        return ()
     expected = list(_OF_A_RUN)
     if meta.test.mirror or meta.topic_map:
         expected.append("mirror_states")
@@ -174,8 +198,52 @@ def _applicable(run: StoredRun) -> tuple[list[Checker], dict[str, str], list[str
 
 def _lacking(kind: Kind, run: StoredRun, absent: Sequence[str]) -> list[str]:
     required = [table for table in kind.requires if not run.has(table)]
+    if kind.any_of and not any(run.has(table) for table in kind.any_of):
+        required.append(kind.any_of[0])
     told = [table for table in absent if kind.section in _SAYS_WHAT_WAS_DUE.get(table, ())]
     return required + [table for table in told if table not in required]
+
+
+def _incomplete(t: Tables, chosen: Iterable[Checker]) -> tuple[dict[str, str], list[str]]:
+    """Kinds that need logs that are not complete → which; and the same in one sentence for each sort of need."""
+    found: dict[str, str] = {}
+    told: list[str] = []
+    for need in (Logs.ANY, Logs.EVERY):
+        missing = [gap for gap in t.gaps if gap.only or need is Logs.EVERY]
+        kinds = [kind.name for checker in chosen for kind in checker.kinds if kind.needs_logs is need]
+        if missing and kinds:
+            what = sentence_of(missing)
+            found |= dict.fromkeys(kinds, what)
+            told.append(f"{what}, so {_some(kinds)} cannot be judged there")
+    return found, told
+
+
+def _doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding, ...], list[str]]:
+    """The findings, of which those do not count that rows of a torn file might excuse; and a sentence about these."""
+    torn = {name for name in TABLES if any(f"/{name}/" in problem for problem in run.problems)}
+    touched = {section for name in torn for section in _TOUCHED.get(name, _EVERY_SECTION)}
+    doubted = [f for f in findings if f.breaches and f.kind.section in touched]
+    if not doubted:
+        return tuple(findings), []
+    kept = tuple(replace(f, breaches=0) if f in doubted else f for f in findings)
+    names = _some([f"{f.kind.name} {f.breaches}" for f in doubted])
+    return kept, [f"{names} may be due to what the torn files held, so nobody is accused of it"]
+
+
+def _proves_nothing(t: Tables) -> list[str]:
+    """Why a history proves nothing: nothing was acknowledged, read or stored that could be lost, doubled or changed."""
+    if any(t.stored.run.rows(table) for table in _THINGS_IN_ITSELF):
+        return []
+    if t.large or t.sends.where("outcome in ('acked', 'committed')").limit(1).count():
+        return []
+    if t.table("op_records").where("action in ('poll', 'fetch') and offset is not null").limit(1).count():
+        return []
+    ends = F.greatest("log_end", "high_watermark", "last_stable", "leader_epoch")
+    if t.table("log_ends").where(ends > 0).limit(1).count():
+        return []
+    if t.table("ops").where("type != 'invoke'").limit(1).count():
+        return ["nothing was acknowledged, read or stored, so nothing was there that could have gone wrong"]
+    return ["the history holds no completed operation, so it proves nothing"]
 
 
 def _findings(stored: DataFrame | None, contract: Contract) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import Checker, Kind, Logs, Severity, anomalies, sentence, union
 from checkers.tables import PARTITION, REPLICA, Tables
 
 DIVERGENCE = Kind(
@@ -24,6 +24,7 @@ DIVERGENCE = Kind(
     blind="what was equal again at the last look; differences above the high watermark",
     sources=("KIP-101", "KIP-279", "KAFKA-6361"),
     requires=("batches", "records", "log_ends"),
+    logs=Logs.EVERY,
 )
 CRC = Kind(
     name="crc_invalid",
@@ -33,6 +34,7 @@ CRC = Kind(
     blind="base offset and leader epoch, which Kafka's CRC does not cover",
     sources=("https://kafka.apache.org/documentation/#recordbatch",),
     requires=("batches",),
+    logs=Logs.EVERY,
 )
 
 

@@ -28,7 +28,7 @@ KIND = Kind(
     what="when the source's log start passes the destination's end, the gap is reported",
     blind="records without an acknowledgement; reports that went only to the mirror's own log",
     sources=("apache/kafka#20515", "apache/kafka#22248", "apache/kafka#23091", "KIP-1279"),
-    requires=("ops", "op_records", "records", "log_ends"),
+    requires=("records", "log_ends"),
 )
 
 

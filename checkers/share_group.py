@@ -25,7 +25,7 @@ KIND = Kind(
     what="share groups' start offsets lie within the destination's log, and no record is skipped after a move",
     blind="records in flight above the start offset",
     sources=("KIP-932", "KIP-1279"),
-    requires=("ops", "op_records", "group_offsets", "log_ends"),
+    requires=("group_offsets", "log_ends"),
     forms=("range", "skip"),
 )
 

@@ -27,7 +27,7 @@ KIND = Kind(
     what="mirror states move along the design's edges; a refused operation changes nothing",
     blind="states between two looks",
     sources=("KIP-1279",),
-    requires=("ops", "op_records", "mirror_states"),
+    requires=("mirror_states",),
     forms=("edge", "refused"),
 )
 FORBIDDEN: dict[str, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import Checker, Kind, Logs, Severity, anomalies, sentence, union
 from checkers.carried import bounds, carried
 from checkers.mirroring import PAIR, contract_name, keeps_offsets
 from checkers.tables import Tables
@@ -31,6 +31,7 @@ KIND = Kind(
     blind="the moment between the stop and the next look; whether brokers honour the reset",
     sources=("KIP-1279",),
     requires=("batches", "records", "log_ends", "mirror_states"),
+    logs=Logs.EVERY,
 )
 
 

@@ -28,7 +28,8 @@ STUCK = Kind(
     what="after healing, clients, last stable offsets, groups and mirror partitions make progress within the bound",
     blind="stand-stills shorter than the bound or between looks",
     sources=("KAFKA-14402", "KIP-890", "KAFKA-9144"),
-    requires=("ops",),
+    requires=(),
+    any_of=("ops", "log_ends", "group_offsets", "mirror_states"),
     forms=("client", "last_stable", "group", "mirror"),
 )
 BOUND_S = 60.0

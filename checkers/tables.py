@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers import fates, history, partitions, screen
+from checkers import completeness, fates, history, partitions, screen
 from checkers.facts import Facts, learn
 from checkers.scratch import Scratch
 from checkers.session import SMALL_ROWS
@@ -109,9 +109,19 @@ class Tables:
     # -- the evidence: replicas' logs ---------------------------------------------------------------------------
 
     @view
+    def expected(self) -> DataFrame | None:
+        """The replicas whose logs had to be captured. See `completeness.replicas_expected`."""
+        return completeness.replicas_expected(self)
+
+    @view
+    def gaps(self) -> tuple[completeness.Gap, ...]:
+        """The replicas whose logs are missing or incomplete. See `completeness`."""
+        return completeness.gaps(self)
+
+    @view
     def replicas(self) -> DataFrame:
-        """The last look at each replica: cluster, topic, partition, broker, look, time_ns, log_start, log_end,
-        high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, origin_topic.
+        """The last look at each replica whose log is complete: cluster, topic, partition, broker, look, time_ns,
+        log_start, log_end, high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, origin_topic.
 
         In a run of ours the last look is the cluster's last (a replica that was dead then has none); in an
         imported history each replica's own last.
@@ -123,6 +133,9 @@ class Tables:
         last = ends.withColumn("_last", F.max("look").over(newest)).where("look = _last").drop("_last")
         order = Window.partitionBy(*REPLICA).orderBy(F.desc("time_ns"), F.desc("log_end"))
         last = last.withColumn("_n", F.row_number().over(order)).where("_n = 1").drop("_n")
+        if self.expected is not None:
+            incomplete = self.expected.where("not complete").select(*REPLICA)
+            last = last.join(F.broadcast(incomplete), list(REPLICA), "left_anti")
         return self.cache(last.withColumn("origin_topic", self.canonical()))
 
     @view
@@ -171,6 +184,7 @@ class Tables:
 
         The known leader, if its log was stored; otherwise, or where no leader is known, the replica whose last batch
         has the greatest leader epoch, then the longest log: the order in which Kafka's own truncation would settle it.
+        Where the leader is known and its log is incomplete, only another in-sync replica can stand for it.
         """
         epochs = (
             self.table("records")
@@ -184,7 +198,13 @@ class Tables:
             stored.desc(), leads.desc(), F.col("_epoch").desc_nulls_last(), F.desc("log_end"), F.asc("broker")
         )
         ranked = self.replicas.join(epochs, [*REPLICA, "look"], "left").withColumn("_n", F.row_number().over(order))
-        return self.cache(ranked.where("_n = 1").drop("_n", "_epoch", "_records"))
+        first = ranked.where("_n = 1").drop("_n", "_epoch", "_records")
+        if self.expected is None:
+            return self.cache(first)
+        incomplete = self.expected.where("not complete").select(*PARTITION, F.col("broker").alias("leader"))
+        led = first.join(F.broadcast(incomplete), [*PARTITION, "leader"], "left_semi")
+        lagging = led.where(~F.coalesce(F.array_contains("isr", F.col("broker")), F.lit(False))).select(*PARTITION)
+        return self.cache(first.join(F.broadcast(lagging), list(PARTITION), "left_anti"))
 
     @view
     def truth_log(self) -> DataFrame:

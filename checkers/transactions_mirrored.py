@@ -45,7 +45,7 @@ CROSS = Kind(
     what="at the stop a transaction over several partitions is on the destination wholly or not at all",
     blind="transactions whose records nobody named; runs without a stop",
     sources=("KIP-1279", "KIP-656"),
-    requires=(*_NEEDS, "ops", "op_records"),
+    requires=_NEEDS,
 )
 
 

@@ -23,12 +23,12 @@ from typing import Final
 
 from harness.clusters.base import Cluster, Node, Topology
 from harness.errors import ShatterError
+from harness.evidence.log_dirs import EVIDENCE, MANIFEST
 from harness.evidence.looks import FINAL_LOOK, topics_to_keep
+from harness.history.writer import storage_error
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 
-FOLDER: Final = "evidence"
-MANIFEST: Final = "capture.json"
 _FILES: Final = ("*.log", "*-checkpoint", "partition.metadata", "meta.properties")
 _AT_ONCE: Final = 3  # brokers copied at the same time
 _PARTIAL: Final = ".partial"
@@ -39,11 +39,13 @@ class CaptureReport:
     """What was captured.
 
     look: the number under which the decoded tables file it. replicas: cluster → broker → names of the partition
-    folders that came. notes: what did not come and why, one sentence each; empty when complete.
+    folders that came. failures: cluster → broker → why nothing of it came. notes: what did not come and why, one
+    sentence each; empty when complete.
     """
 
     look: int
     replicas: Mapping[str, Mapping[int, tuple[str, ...]]]
+    failures: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -58,10 +60,10 @@ def capture(topology: Topology, run_dir: Path, *, look: int = FINAL_LOOK, timeou
     A broker that fails, or is not done in time, does not keep the others from being captured: it is a note.
     """
     topics = topics_to_keep(topology)
-    folder = run_dir / FOLDER
+    folder = run_dir / EVIDENCE
     deadline = time.monotonic() + timeout_s
-    notes: list[str] = []
     replicas: dict[str, dict[int, tuple[str, ...]]] = {}
+    failures: dict[str, dict[int, str]] = {}
     pool = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="capture")
     try:
         waiting: list[tuple[Cluster, int, Future[tuple[str, ...]]]] = [
@@ -78,19 +80,29 @@ def capture(topology: Topology, run_dir: Path, *, look: int = FINAL_LOOK, timeou
             try:
                 came = future.result(max(0.0, deadline - time.monotonic()))
             except FutureTimeoutError:
-                notes.append(f"{name}: its logs were not copied within {timeout_s:g} s")
+                why = f"{name}: its logs were not copied within {timeout_s:g} s"
+                failures.setdefault(cluster.name, {})[broker] = why
             except (ShatterError, OSError) as error:
-                notes.append(f"{name}: its logs could not be copied: {error}")
+                failures.setdefault(cluster.name, {})[broker] = f"{name}: its logs could not be copied: {error}"
             else:
                 replicas.setdefault(cluster.name, {})[broker] = came
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+    notes = [why for brokers in failures.values() for why in brokers.values()]
     for cluster in topology.clusters.values():
         notes += _missing(cluster, topics, replicas.get(cluster.name, {}))
-    report = CaptureReport(look=look, replicas=replicas, notes=tuple(notes))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).write_text(json.dumps({**asdict(report), "complete": report.complete}, indent=1) + "\n")
+    report = CaptureReport(look=look, replicas=replicas, failures=failures, notes=tuple(notes))
+    _store(folder, report)
     return report
+
+
+def _store(folder: Path, report: CaptureReport) -> None:
+    """Write the manifest. Raises StorageError when the folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).write_text(json.dumps({**asdict(report), "complete": report.complete}, indent=1) + "\n")
+    except OSError as error:
+        raise storage_error(folder, error) from error
 
 
 def _capture_broker(

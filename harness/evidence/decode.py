@@ -1,7 +1,8 @@
 """Decodes a run's captured segment files into its tables `batches` and `records`, on Spark.
 
 `decode_run` may be called again: it does nothing when the run is decoded, and starts over when it was interrupted.
-Replicas that no look has seen (their broker was dead) get their row in `log_ends` from what lies in their folder.
+Replicas that no look has seen (their broker was dead) get their row in `log_ends` from what lies in their folder. Which
+replicas had to come, and came whole, is stored in `captured_logs` (see `completeness`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import pyarrow.parquet as pq
 
 from harness.beside import refuse_folder, write_beside
 from harness.errors import HistoryError
+from harness.evidence.completeness import by_replica, expected_replicas, failures_told
+from harness.evidence.completeness import rows as completeness_rows
 from harness.evidence.log_dirs import ReplicaLog, find_logs, has_segments
 from harness.evidence.looks import FINAL_LOOK
 from harness.evidence.segment_task import INPUT, PREFIX, RESULT_DDL, run_task
-from harness.history.runfile import RunFile
+from harness.history.runfile import RunFile, read_meta
 from harness.history.schema import TABLES
 from harness.history.store import read_files, whole_files
 from harness.history.writer import storage_error
@@ -69,7 +72,10 @@ def decode_run(spark: SparkSession, run_dir: Path, *, look: int = FINAL_LOOK) ->
     if broken:
         more = f" (and {len(broken) - 1} more files)" if len(broken) > 1 else ""
         raise HistoryError(f"{broken[0]}{more}")
+    expected = expected_replicas(run_dir, read_meta(run_dir))
     _store_unseen_ends(run_dir, logs, results, look)
+    captured = completeness_rows(expected, by_replica(logs, results), failures_told(run_dir), look=look)
+    _store_rows(run_dir, "captured_logs", captured)
     report = DecodeReport(
         segments=len(results),
         batches=sum(r["batches"] for r in results),
@@ -122,7 +128,7 @@ def _decode(spark: SparkSession, run_dir: Path, rows: list[tuple[Any, ...]]) -> 
 
 def _remove_earlier(run_dir: Path) -> None:
     """Take away what an interrupted decoding left; rows of other writers have other names."""
-    for table in ("batches", "records", "log_ends"):
+    for table in ("batches", "records", "log_ends", "captured_logs"):
         for pattern in (f"{PREFIX}*.parquet", f".{PREFIX}*.tmp"):
             for path in (run_dir / table).glob(pattern):
                 path.unlink(missing_ok=True)
@@ -150,12 +156,20 @@ def _store_unseen_ends(run_dir: Path, logs: Sequence[ReplicaLog], results: Seque
         }
         where = {"cluster": log.cluster, "topic": log.topic, "partition": log.partition}
         rows.append({**where, "broker": log.broker, "look": look, "time_ns": now, **row})
-    if rows:
-        folder = run_dir / "log_ends"
+    _store_rows(run_dir, "log_ends", rows)
+
+
+def _store_rows(run_dir: Path, table: str, rows: Sequence[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    folder = run_dir / table
+    try:
         folder.mkdir(exist_ok=True)
-        temporary = folder / f".{PREFIX}ends.tmp"
-        pq.write_table(pa.Table.from_pylist(rows, schema=TABLES["log_ends"].schema), temporary)
-        temporary.replace(folder / f"{PREFIX}ends.parquet")
+        temporary = folder / f".{PREFIX}{table}.tmp"
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=TABLES[table].schema), temporary)
+        temporary.replace(folder / f"{PREFIX}{table}.parquet")
+    except OSError as error:
+        raise storage_error(folder, error) from error
 
 
 _Place = tuple[str, str, int]

@@ -16,6 +16,7 @@ from pathlib import Path
 from harness.errors import HistoryError
 
 EVIDENCE = "evidence"
+MANIFEST = "capture.json"
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _LEFT_OVER = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
 _METADATA_LOG = "__cluster_metadata"

@@ -195,6 +195,21 @@ TABLES: dict[str, Table] = {
             ),
         ),
         Table(
+            "captured_logs",
+            "one replica's log that had to be captured, and whether all of it is in batches and records",
+            (
+                _CLUSTER,
+                _BROKER,
+                _LOOK,
+                _TOPIC,
+                _PART,
+                _c("complete", _BOOL, "whether the whole log was copied and decoded", required=True),
+                _c("why", _STR, "why not: one sentence that names the node or the file; null when complete"),
+                _c("batches", _I64, "batches that were decoded from it"),
+                _c("records", _I64, "records that were decoded from it"),
+            ),
+        ),
+        Table(
             "final_reads",
             "one partition's final read by a fresh client",
             (
