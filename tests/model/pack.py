@@ -81,7 +81,7 @@ def store(examples: Sequence[Example], folder: Path, *, contract: str) -> Path:
             "mirror": "mm2" if mirror == "mm2" else "reference",
             "mirror_options": {"groups.exclude": ".*-internal"},
         },
-        clusters={"A": {}, "B": {}},
+        clusters={letter: {"brokers": [1, 2, 3]} for letter in "AB"},
         topic_map={e.world.a.topic: e.world.b.topic for e in examples},
         capabilities={name: {"yes": True} for name in able},
         phases=[{"name": str(p), "start_ns": a * SECOND, "end_ns": b * SECOND} for p, a, b in SPANS],

@@ -1,0 +1,182 @@
+"""Evidence that is not complete accuses nobody and clears nobody: the kinds that need it are unknown, with its name.
+
+One right history of two clusters with three brokers each (from the model) is stored whole, and then with something of
+its evidence taken away.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from literal import History
+from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from model.example import Example, simulate
+from model.pack import store
+from model.plan import Plan
+
+from checkers.judge import Judgement, judge
+from harness.history.schema import TABLES
+
+CONTRACT = "cluster-mirror/strict"
+MIRROR_KINDS = {"mirror_loss", "mirror_duplicate", "offset_identity", "failback", "sequence_gap"}
+Rows = pa.Table
+WHY = "B-broker-1: its logs could not be copied: no space left"
+
+
+@pytest.fixture(scope="module")
+def example() -> Example:
+    plan = Plan(seed=7, scenario="failover", brokers=3, partitions=2, sends=12, producers=("idempotent", "txn"))
+    return simulate(plan, 1)
+
+
+def keep(run: Path, table: str, wanted: Callable[[Rows], pa.ChunkedArray]) -> None:
+    """Leave only some rows of a table in the run."""
+    file = run / table / "part-000000.parquet"
+    rows = pq.read_table(file)
+    pq.write_table(rows.filter(wanted(rows)), file)
+
+
+def tell(run: Path, rows: list[dict[str, object]]) -> None:
+    """Store `captured_logs`."""
+    (run / "captured_logs").mkdir()
+    table = pa.Table.from_pylist(rows, schema=TABLES["captured_logs"].schema)
+    pq.write_table(table, run / "captured_logs" / "part-000000.parquet")
+
+
+def captured(run: Path) -> list[dict[str, object]]:
+    """What a capture that lacks nothing says of the run."""
+    place = ["cluster", "broker", "topic", "partition", "look"]
+    rows = pq.read_table(run / "records" / "part-000000.parquet").group_by(place).aggregate([("offset", "count")])
+    return [
+        {**{c: row[c] for c in place}, "complete": True, "batches": 0, "records": row["offset_count"]}
+        for row in rows.to_pylist()
+    ]
+
+
+def judged(spark: SparkSession, run: Path) -> Judgement:
+    return judge(run, None, spark)
+
+
+def accused(judgement: Judgement) -> dict[str, int]:
+    return {f.kind.name: f.breaches for f in judgement.findings if f.breaches}
+
+
+def of_b(rows: Rows, *brokers: int) -> pa.ChunkedArray:
+    """Rows of B's logs; of some of its brokers' alone, where they are named."""
+    there = pc.equal(rows["cluster"], "B")
+    return pc.and_(there, pc.is_in(rows["broker"], pa.array(brokers, pa.int32()))) if brokers else there
+
+
+def test_the_whole_history_is_valid(spark: SparkSession, example: Example, tmp_path: Path) -> None:
+    run = store([example], tmp_path / "run", contract=CONTRACT)
+    tell(run, captured(run))
+    judgement = judged(spark, run)
+    assert (judgement.verdict, accused(judgement)) == ("valid", {}), judgement.why
+    assert not MIRROR_KINDS - {"failback"} & set(judgement.unjudged)
+
+
+def test_without_the_logs_of_b_nobody_is_accused_and_nothing_is_passed(
+    spark: SparkSession, example: Example, tmp_path: Path
+) -> None:
+    run = store([example], tmp_path / "run", contract=CONTRACT)
+    for table in ("batches", "records"):
+        keep(run, table, lambda rows: pc.invert(of_b(rows)))
+    judgement = judged(spark, run)
+    assert (judgement.verdict, accused(judgement)) == ("unknown", {}), judgement.why
+    assert set(judgement.unjudged) >= MIRROR_KINDS
+    topic = example.topic
+    assert f"the logs of {topic}-0 on B, {topic}-1 on B are incomplete" in judgement.why
+    assert "mirror_loss" in judgement.unjudged
+    assert "was not captured" in judgement.unjudged["mirror_loss"]
+
+
+def test_one_complete_in_sync_replica_stands_for_its_partition_but_not_for_the_others(
+    spark: SparkSession, example: Example, tmp_path: Path
+) -> None:
+    run = store([example], tmp_path / "run", contract=CONTRACT)
+    for table in ("batches", "records"):
+        keep(run, table, lambda rows: pc.invert(of_b(rows, 2, 3)))
+    judgement = judged(spark, run)
+    assert (judgement.verdict, accused(judgement)) == ("unknown", {}), judgement.why
+    assert "mirror_loss" in judgement.looked_at
+    assert {"replica_divergence", "stop_cut", "crc_invalid"} <= set(judgement.unjudged)
+
+
+def test_what_the_capture_says_is_told(spark: SparkSession, example: Example, tmp_path: Path) -> None:
+    run = store([example], tmp_path / "run", contract=CONTRACT)
+    rows = captured(run)
+    tell(run, [{**r, "complete": False, "why": WHY} if (r["cluster"], r["broker"]) == ("B", 1) else r for r in rows])
+    judgement = judged(spark, run)
+    assert (judgement.verdict, accused(judgement)) == ("unknown", {})
+    assert WHY in judgement.why
+
+
+def test_rows_that_have_gone_since_they_were_stored_are_missed(
+    spark: SparkSession, example: Example, tmp_path: Path
+) -> None:
+    run = store([example], tmp_path / "run", contract=CONTRACT)
+    tell(run, captured(run))
+    ends = {p.number: p.end for p in example.world.b.partitions}
+    lost = pa.array([end - 1 for end in ends.values()])
+    keep(run, "records", lambda rows: pc.invert(pc.and_(of_b(rows), pc.is_in(rows["offset"], lost))))
+    judgement = judged(spark, run)
+    assert (judgement.verdict, accused(judgement)) == ("unknown", {}), judgement.why
+    assert "has lost rows since it was stored" in judgement.why
+
+
+def test_what_a_complete_partition_shows_is_an_anomaly_still(
+    spark: SparkSession, example: Example, tmp_path: Path
+) -> None:
+    run = store([example], tmp_path / "run", contract=CONTRACT)
+    cut = example.world.cuts[1]
+    data = [b for b in example.world.b.partitions[1].log.batches if b.control is None and b.last < cut]
+    for table, column in (("records", "offset"), ("batches", "base_offset")):
+        gone = pa.array([r.offset for r in data[0].records] if table == "records" else [data[0].base])
+
+        def wanted(rows: Rows, column: str = column, gone: pa.Array = gone) -> pa.ChunkedArray:
+            missing = pc.and_(of_b(rows), pc.equal(rows["partition"], 0))
+            there = pc.and_(pc.and_(of_b(rows), pc.equal(rows["partition"], 1)), pc.is_in(rows[column], gone))
+            return pc.invert(pc.or_(missing, there))
+
+        keep(run, table, wanted)
+    judgement = judged(spark, run)
+    assert judgement.verdict == "invalid", judgement.why
+    assert "mirror_loss" in accused(judgement)
+    witnesses = [w for f in judgement.findings if f.kind.name == "mirror_loss" for w in f.witnesses]
+    assert {w["partition"] for w in witnesses} == {1}
+    assert "mirror_loss" in judgement.unjudged, "it was not looked for in the other partition"
+
+
+def test_rows_of_a_torn_file_might_excuse_what_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    h = History(source="jsonl")
+    h.send("p", "A", "t", 0, "v0", "v1", offset=0)
+    h.poll("c", "A", "t", 0, (0, "v0"), (1, "ghost"))
+    run = h.write(tmp_path / "run")
+    assert judge(run, "kafka-clean", spark).verdict == "invalid"
+    (run / "op_records" / "part-000001.parquet").write_bytes(b"PAR1 and then nothing")
+    judgement = judge(run, "kafka-clean", spark)
+    assert (judgement.verdict, accused(judgement)) == ("unknown", {})
+    assert "nobody is accused of it" in judgement.why
+
+
+def test_what_proves_nothing_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    refused, aborted, looked = History(source="jsonl"), History(source="jsonl"), History(source="jsonl")
+    refused.send("p", "A", "t", 0, "v0", end="fail")
+    refused.poll("c", "A", "t", 0)
+    judgement = judge(refused.write(tmp_path / "refused"), "kafka-clean", spark)
+    assert (judgement.verdict, judgement.findings) == ("unknown", ())
+    assert "nothing was acknowledged, read or stored" in judgement.why
+    aborted.send("p", "A", "t", 0, "v0", end="info")
+    assert judge(aborted.write(tmp_path / "info"), "kafka-clean", spark).verdict == "unknown"
+    looked.send("p", "A", "t", 0, "v0", offset=0)
+    looked.poll("c", "A", "t", 0, (0, "v0"))
+    assert judge(looked.write(tmp_path / "looked"), "kafka-clean", spark).verdict == "valid"
