@@ -22,13 +22,15 @@ from checkers.turns import Turns
 from checkers.turns import turns as find_turns
 from checkers.views import Locks, view
 from harness.history.runfile import RunMeta
+from harness.internal_topics import INTERNAL_TOPICS
 from harness.remains import RESULTS, SCRATCH, ready_results
 
 PARTITION = ("cluster", "topic", "partition")
 REPLICA = ("cluster", "topic", "partition", "broker")
 _SMALL_BYTES = 64 * 1024 * 1024
 _LOGS = ("batches", "records", "log_ends")
-_OWN = "coalesce(startswith(topic, '__'), false)"  # a row that does not name its topic is nobody's own
+_NAMES = ", ".join(f"'{name}'" for name in INTERNAL_TOPICS)
+_OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row that does not name its topic is nobody's own
 
 
 class Tables:

@@ -105,6 +105,8 @@ def _nanoseconds(time: float, unit: int) -> int:
         time_ns = int(time * unit) if type(time) is float else time * unit
     except (OverflowError, ValueError):
         time_ns = INT64
-    if not -INT64 <= time_ns < INT64:
+    if time_ns < 0:
+        raise BadLineError(f'expected field "time" to be 0 or more, found {time}')
+    if time_ns >= INT64:
         raise BadLineError(f'expected field "time" to fit 64 bits in nanoseconds, found {time}')
     return int(time_ns)

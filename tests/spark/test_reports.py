@@ -44,7 +44,6 @@ NOT_YET: dict[str, set[str]] = {
         "k-send-straddles-delete-answer.jsonl",
     },
     "H": {"k-renamed-topic-clean.jsonl", "k-renamed-topic-loss.jsonl"},
-    "I": {"k-internal-topic-jsonl.jsonl", "k-internal-topic-mirror-loss.jsonl"},
     "J": {"x-made-again.jsonl", "x-ok-and-fail.jsonl"},
     "K": {"pipelined-sends.jsonl"},
     "M": {"nonidempotent-client-duplicates-on-A.jsonl"},

@@ -424,6 +424,7 @@ DUMP = event(1, "log_dump", cluster="A", topic="t", partition=0, value=[])
         (event(1, "txn_commit", cluster="A"), 'f "txn_commit" to have a field "txn"'),
         (event(1, "commit_offset", cluster="A", topic="t"), 'to have a field "group"'),
         (event(1, "acl_create", cluster="A"), 'to have a field "acl"'),
+        ({**event(1, "txn_begin", cluster="A", txn="T"), "time": -1}, 'field "time" to be 0 or more, found -1'),
         (event(1, "acl_list", cluster="A", value=[{}]), "list of strings"),
         (event(1, "mirror_state", cluster="B", topic="t", lag="0"), 'field "lag" of f "mirror_state" to be an integer'),
         (event(1, "create_topic", cluster="B", topic="t", config=[]), "object of name: value"),
