@@ -57,7 +57,7 @@ def _overlaid(t: Tables) -> DataFrame | None:
     now = t.truth_log.select(
         *place, F.coalesce("value", F.concat(F.lit("a "), "control_type", F.lit(" marker"))).alias("now")
     )
-    rows = told.join(now, place)
+    rows = told.join(now, place).where("value != now")
     # Since when is the other record known to be there? Its own acknowledgement here, a read, or an earlier look; or,
     # for a mirrored record, its acknowledgement elsewhere before this one was even sent.
     sent = t.near_sends.where("done_ns is not null and outcome in ('acked', 'committed')")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 KEY = ("cluster", "topic", "partition", "era")
 """Columns that name a partition. era: how often its topic had been deleted; below 0: a branch that a failback discarded
 (see `turns`)."""
+NEVER = 2**62
+"""Index of a request that nobody made."""
 
 
 def paired_ops(t: Tables) -> DataFrame:
@@ -52,17 +54,26 @@ def with_era(t: Tables, frame: DataFrame, time: Column) -> DataFrame:
 
 def transactions(t: Tables) -> DataFrame:
     """Transactions made of separate steps: cluster, txn, txn_outcome (committed, aborted, unknown), decided_index,
-    decided_ns. With an acknowledged commit and an acknowledged abort it is unknown."""
-    ends = t.ops.where("f in ('txn_commit', 'txn_abort') and txn is not null and type = 'ok'")
-    commits = F.count(F.when(F.col("f") == "txn_commit", 1))
-    aborts = F.count(F.when(F.col("f") == "txn_abort", 1))
+    decided_ns, asked: the indices at which somebody asked to commit it, ascending, or null where a commit was
+    acknowledged that nobody asked for in this history. With an acknowledged commit and an acknowledged abort the
+    outcome is unknown."""
+    steps = t.ops.where("f in ('txn_begin', 'txn_commit', 'txn_abort') and txn is not null")
+    commit, ok = F.col("f") == "txn_commit", F.col("type") == "ok"
+    end = ok & F.col("f").isin("txn_commit", "txn_abort")
+    commits = F.count(F.when(ok & commit, 1))
+    aborts = F.count(F.when(end & ~commit, 1))
     outcome = (
         F.when((commits > 0) & (aborts == 0), "committed")
         .when((aborts > 0) & (commits == 0), "aborted")
         .otherwise("unknown")
     )
-    return ends.groupBy("cluster", "txn").agg(
-        outcome.alias("txn_outcome"), F.min("index").alias("decided_index"), F.min("time_ns").alias("decided_ns")
+    asked = F.sort_array(F.collect_list(F.when(commit & (F.col("type") == "invoke"), F.col("index"))))
+    unasked = F.max(commit & (F.col("type") != "invoke") & (F.col("op") == F.col("index")))
+    return steps.groupBy("cluster", "txn").agg(
+        outcome.alias("txn_outcome"),
+        F.min(F.when(end, F.col("index"))).alias("decided_index"),
+        F.min(F.when(end, F.col("time_ns"))).alias("decided_ns"),
+        F.when(~unasked, asked).alias("asked"),
     )
 
 
@@ -103,10 +114,21 @@ def sends(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
     if t.facts.txn_steps:
         sent = sent.join(t.txns.drop("decided_ns"), ["cluster", "txn"], "left")
     else:
-        sent = sent.withColumns({"txn_outcome": F.lit(None), "decided_index": F.lit(None).cast("bigint")})
-    sent = sent.withColumn("outcome", _outcome(t)).drop("txn_outcome").withColumn("origin_topic", t.canonical())
+        none = F.lit(None).cast("bigint")
+        sent = sent.withColumns({"txn_outcome": F.lit(None), "decided_index": none, "asked": F.array(none)})
+    sent = sent.withColumns({"outcome": _outcome(t), "commit_asked": _commit_asked()}).drop("txn_outcome", "asked")
+    sent = sent.withColumn("origin_topic", t.canonical())
     done_at = F.coalesce("done_ns", "invoke_ns")
     return with_branch(t, with_era(t, sent, done_at), done_at, F.col("offset"))
+
+
+def _commit_asked() -> Column:
+    """See `Tables.sends`. A transaction as one operation may be committed from its invocation on."""
+    op, whole = F.col("op"), F.col("f") == "txn"
+    later = F.array_min(F.filter("asked", lambda at: at > op))
+    stepped = F.when(F.size("asked") == 0, NEVER).otherwise(later)
+    by_steps = F.when(F.col("txn").isNotNull() & F.col("asked").isNotNull(), stepped)
+    return F.when(~whole, by_steps).when(F.col("done_index").isNull() | (F.col("done_index") > op), op)
 
 
 def _outcome(t: Tables) -> Column:
@@ -156,22 +178,29 @@ def polled(reads: DataFrame) -> DataFrame:
     )
 
 
-def seen(polled: DataFrame, stored: DataFrame) -> DataFrame:
-    """See `Tables.seen`. stored: data records of the logs that count (KEY, offset, value)."""
+def seen(polled: DataFrame, logged: DataFrame | None) -> DataFrame:
+    """See `Tables.seen`. logged: `Tables.logged_values`, or those of some values; None without a log."""
+    held = ("producer_id", "producer_epoch", "sequence", "txn_end")
+    if logged is None:
+        types = dict(zip(held, ("bigint", "int", "int", "string"), strict=True))
+        nothing = {name: F.lit(None).cast(kind) for name, kind in types.items()}
+        return polled.withColumns({"stored": F.lit(False), **nothing})
     none = F.lit(None).cast("bigint")
-    logged = stored.withColumns(
+    shown = logged.withColumns(
         {
             "op_index": none,
             "readers": F.lit(0).cast("bigint"),
             "final": F.lit(False),
             "committed": F.lit(False),
             "first_ns": none,
-            "stored": F.lit(True),
+            "stored": F.col("txn_end").isNull() | (F.col("txn_end") != "ABORT"),
         }
     )
-    both = polled.withColumn("stored", F.lit(False)).unionByName(logged).groupBy(*KEY, "offset", "value")
-    return both.agg(
+    rows = polled.withColumn("stored", F.lit(False)).unionByName(shown, allowMissingColumns=True)
+    both = rows.groupBy(*KEY, "offset", "value").agg(
         *(F.min(c).alias(c) for c in ("op_index", "first_ns")),
         F.sum("readers").alias("readers"),
         *(F.max(c).alias(c) for c in ("final", "committed", "stored")),
+        *(F.max(c).alias(c) for c in held),
     )
+    return both.where("readers > 0 or stored")

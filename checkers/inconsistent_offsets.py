@@ -1,7 +1,8 @@
 """`inconsistent_offsets`: two values at one offset of one partition.
 
 Proves: two readers, or one reader at two times, or a reader and the log that counts, saw different records at one
-(cluster, topic, partition, offset). Where no log was looked at, an acknowledgement stands against what readers saw.
+(cluster, topic, partition, offset); or one look at one replica shows two there. Where no log was looked at, an
+acknowledgement stands against what readers saw, also one within an operation or a transaction that ended unknown.
 
 Cannot see: differences between replicas that nobody read (`replica_divergence`), and an acknowledgement that the log
 contradicts (`ack_mismatch`): each fault has one name. An offset whose first record was lost unread is `lost_write`.
@@ -27,8 +28,8 @@ PLACE = (*PARTITION, "era", "offset")
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Offsets at which two values were seen, one of them at least by a reader."""
-    seen = t.conflicts.select(*PLACE, "value", "op_index", "readers")
+    """Offsets at which two values were seen, one of them at least by a reader, or both in one log."""
+    seen = t.conflicts.select(*PLACE, "value", "op_index", "readers", "stored")
     told = t.suspects.where("is_overlaid and not coalesce(look_ns >= coalesce(done_ns, invoke_ns), false)")
     read = t.near_polled.select(*PLACE, F.col("value").alias("other"), F.col("op_index").alias("read_index"))
     against = told.select(*PLACE, "value", F.col("done_index").alias("op_index")).join(read, list(PLACE))
@@ -37,12 +38,13 @@ def find(t: Tables) -> DataFrame | None:
         F.min("op_index").alias("first"),
         F.max("op_index").alias("last"),
         F.sum("readers").alias("readers"),
+        F.count(F.when(F.col("stored"), 1)).alias("stored"),
     )
     what = "offset %s of %s-%s on %s holds %s values: %s"
     listed = F.concat_ws(", ", F.slice("values", 1, 8))
     frames = [
         anomalies(
-            mixed.where("readers > 0"),
+            mixed.where("readers > 0 or stored > 1"),
             "inconsistent_offsets",
             value=F.col("values")[0],
             ops=op_list("first", "last"),

@@ -56,6 +56,14 @@ def carries_aborted(t: Tables) -> bool:
     return contract_name(t) not in ("mm2-read-committed", "mm2-exactly-once")
 
 
+def own_transactions(t: Tables) -> frozenset[str]:
+    """Letters of the destinations on which the mirror writes in transactions of its own, which may be aborted and their
+    records written again, whatever the clients of the source do."""
+    if not contract_name(t).startswith("mm2-exactly-once"):
+        return frozenset()
+    return frozenset(destination for _, destination in t.mirror_pairs)
+
+
 def keeps_producer_ids(t: Tables) -> bool:
     """Whether batches keep their producer ids (then their CRC too)."""
     return t.meta.test.mirror_options.get("producer_ids", "verbatim") in ("verbatim", "reserved_block")

@@ -12,10 +12,11 @@ phantoms, so every client that writes to a checked topic must record its sends.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.history import KEY
 from checkers.tables import PARTITION, Tables
 
 PHANTOM = Kind(
@@ -71,6 +72,8 @@ def _taken_back(t: Tables) -> DataFrame | None:
     unsure = t.near_sends.where("outcome in ('unknown', 'failed', 'aborted')").select(
         "cluster", "value", "op", "done_index"
     )
+    kept = t.near_sends.where("outcome in ('acked', 'committed')").select("cluster", "value")
+    unsure = unsure.join(kept, ["cluster", "value"], "left_anti").dropDuplicates(["cluster", "value"])
     return anomalies(
         read.join(unsure, ["cluster", "value"]),
         "phantom",
@@ -85,24 +88,25 @@ def _taken_back(t: Tables) -> DataFrame | None:
 
 
 def _misplaced(t: Tables) -> DataFrame:
-    strayed = t.suspects.where("is_misplaced")
-    sent_to = strayed.select("value", F.struct("origin_topic", "partition").alias("target"))
-    targets = sent_to.groupBy("value").agg(F.collect_set("target").alias("targets"))
-    rows = strayed.select(
+    rows = t.suspects.where("is_misplaced").select(
         *("value", "op", "done_index", F.col("topic").alias("sent_topic"), F.col("partition").alias("sent_partition")),
-        F.col("cluster").alias("sent_cluster"),
+        *("attempts", F.col("cluster").alias("sent_cluster")),
         F.explode("places").alias("p"),
-    ).select("value", "op", "done_index", "sent_topic", "sent_partition", "sent_cluster", "p.*")
+    )
+    names = ("value", "op", "done_index", "sent_topic", "sent_partition", "sent_cluster", "attempts")
+    rows = rows.select(*names, "p.*")
     # A value that was sent twice, to two places, is where it should be in either.
     at_home = F.exists(
-        "targets",
+        "attempts",
         lambda s: (
             (s["origin_topic"] == F.col("origin_topic"))
             & (F.coalesce(s["partition"], F.col("partition")) == F.col("partition"))
         ),
     )
+    first = Window.partitionBy("value", *KEY, "offset").orderBy("op")
+    rows = rows.where(~at_home).withColumn("n", F.row_number().over(first)).where("n = 1")
     return anomalies(
-        rows.join(targets, "value").where(~at_home),
+        rows,
         "misplaced",
         ops=op_list("op", "done_index", "op_index"),
         explain=sentence(

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from checkers import history
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.history import KEY
+from checkers.mirroring import own_transactions
 from checkers.tables import Tables
 
 POLL_SKIP = Kind(
@@ -167,21 +168,37 @@ def _existing(t: Tables) -> DataFrame:
     if t.compacted is not None:  # what a cleaner removed may have been gone already; what the log holds never was
         flags = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
         seen = seen.join(flags, ["cluster", "topic"], "left").where("compacted is null or stored")
-    there = seen.select(F.xxhash64(*KEY).alias("place"), "offset", "value", F.col("committed").alias("sure"))
-    if not t.facts.transactional:
-        return there.withColumn("sure", F.lit(True))
-    kept, undone = F.col("outcome").isin("acked", "committed"), F.col("outcome").isin("aborted", "failed")
-    sent = t.near_sends.groupBy("value").agg(F.max(kept).alias("kept"), F.max(undone).alias("undone"))
-    there = there.join(sent, "value", "left").fillna(False, ["kept", "undone"])
-    # What another read_committed reader was wrongly shown (`aborted_read`), nobody is entitled to.
-    there = there.withColumn("sure", F.col("kept") | (F.col("sure") & ~F.col("undone"))).drop("kept", "undone")
-    if not t.has("records"):
-        return there
-    # Nor to what this cluster's log holds aborted: committed on the source behind the cut, say.
-    here = history.with_era(t, t.truth_log.where("aborted and value is not null"), F.col("look_ns"))
-    here = here.select(F.xxhash64(*KEY).alias("place"), "offset", "value", F.lit(True).alias("aborted_here"))
-    there = there.join(here, ["place", "offset", "value"], "left")
-    return there.withColumn("sure", F.col("sure") & F.col("aborted_here").isNull()).drop("aborted_here")
+    there = seen.withColumn("sure", F.lit(True))
+    if t.transactional or own_transactions(t):
+        there = _entitled(t, seen)
+    return there.select(F.xxhash64(*KEY).alias("place"), "offset", "value", "sure")
+
+
+def _entitled(t: Tables, seen: DataFrame) -> DataFrame:
+    """Add `sure` to what was seen. A copy counts by the log that holds it, else by the send that was told its offset,
+    else by all sends of its value."""
+    col, false = F.col, F.lit(False)
+    kept, undone = col("outcome").isin("acked", "committed"), col("outcome").isin("aborted", "failed")
+    flags = {"kept": F.max(kept), "unkept": F.max(~kept), "undone": F.max(undone)}
+    by_value = t.near_sends.groupBy("value").agg(*(flag.alias(name) for name, flag in flags.items()))
+    told = t.near_sends.where("offset is not null").groupBy(*KEY, "offset", "value")
+    by_place = told.agg(*(flags[name].alias(f"told_{name}") for name in ("kept", "undone")))
+    home = t.near_sends.select("cluster", "value").distinct().withColumn("home", F.lit(True))
+    rows = seen.join(by_value, "value", "left").join(by_place, [*KEY, "offset", "value"], "left")
+    rows = rows.join(home, ["cluster", "value"], "left")
+    rows = rows.fillna(False, ["kept", "unkept", "undone", "told_kept", "told_undone", "home"])
+    # What an exactly-once mirror wrote may be aborted, and its own log alone would tell.
+    doubtful = ~col("home") & col("cluster").isin(*own_transactions(t))
+    sure = (
+        F.when(col("txn_end") == "ABORT", false)
+        .when(col("txn_end") == "OPEN", col("committed"))
+        .when(col("told_kept"), F.lit(True))
+        # What another read_committed reader was wrongly shown (`aborted_read`), nobody is entitled to.
+        .when(col("told_undone") | (col("undone") & ~col("kept")), false)
+        .when(col("stored") | col("committed"), F.lit(True))
+        .otherwise(col("kept") & ~col("unkept") & ~doubtful)
+    )
+    return rows.withColumn("sure", sure)
 
 
 CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), find=find)

@@ -19,7 +19,17 @@ from pyspark.sql import types as T
 from checkers.history import KEY
 from checkers.scratch import empty_frame
 from checkers.sieve import follow, spans
-from checkers.sieve.events import FIRST, Coded, Context, first_pass, ints, located, stored_pass
+from checkers.sieve.events import (
+    ABORTED,
+    COMMITTED,
+    FIRST,
+    Coded,
+    Context,
+    first_pass,
+    ints,
+    located,
+    stored_pass,
+)
 from checkers.sieve.packed import KINDS, SCHEMA, Columns, unpack
 from checkers.sieve.values import Ends, second_pass
 from checkers.spark_files import read_parquet
@@ -85,7 +95,8 @@ class Sieve:
         numbers = t.spark.range(0, len(planned), 1, max(1, len(planned)))
         rows = numbers.mapInArrow(first_pass(self._context, planned), FIRST)
         if t.has("records"):
-            stored = t.stored_values.select(*KEY, "offset", F.xxhash64("value").alias("vh"))
+            aborted = F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)).alias("aborted")
+            stored = t.logged_values.select(*KEY, "offset", F.xxhash64("value").alias("vh"), aborted)
             rows = rows.unionAll(stored.mapInArrow(stored_pass(self._context), FIRST))
         return self._stored(rows)
 
@@ -108,9 +119,12 @@ class Sieve:
         deleted = {} if t.deletions is None else {(r[0], r[1]): tuple(r[2]) for r in t.deletions.collect()}
         decided = None
         if t.facts.txn_steps:
-            ends = t.txns.where("txn_outcome != 'unknown'")
-            committed = (F.col("txn_outcome") == "committed").alias("committed")
-            decided = str(t.store(ends.select("cluster", F.xxhash64("txn").alias("th"), committed)))
+            outcome = F.col("txn_outcome")
+            bits = F.when(outcome == "committed", COMMITTED).when(outcome == "aborted", ABORTED).otherwise(0)
+            # Where nobody asked, every reader came before that.
+            asked = F.when(F.size("asked") == 0, (1 << 63) - 1).otherwise(F.coalesce(F.array_max("asked"), F.lit(-1)))
+            columns = (bits.cast("bigint").alias("bits"), asked.cast("bigint").alias("asked"))
+            decided = str(t.store(t.txns.select("cluster", F.xxhash64("txn").alias("th"), *columns)))
         maps = {"B": t.meta.topic_map, **t.meta.topic_maps}
         return Context(
             topics={(c, there): here for c, names in maps.items() for here, there in names.items() if here != there},

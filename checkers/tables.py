@@ -144,8 +144,8 @@ class Tables:
     def log(self) -> DataFrame:
         """Every record (control records included) of every replica at its last look: the columns of `records`,
         `origin_topic`, the replica's log_start, log_end, high_watermark, last_stable, look_ns, and of data records
-        `txn_end`: the control type of the first marker of its producer id behind it in that log (null outside
-        transactions and for an open one), and `aborted`: whether that is ABORT.
+        `in_txn`: whether it belongs to a transaction; `txn_end`: the control type of the first marker of its producer
+        id behind it in that log (null outside transactions and for an open one); `aborted`: whether that is ABORT.
         """
         return self._with_txn_end(self._at_last_look(self.table("records")))
 
@@ -159,8 +159,15 @@ class Tables:
     def _markers(self) -> bool:
         return self.table("records").where("control_type in ('COMMIT', 'ABORT')").limit(1).count() > 0
 
+    @staticmethod
+    def _in_transaction() -> Column:
+        # Brokers keep no state for ids below -1: what they show of those is not held back.
+        data = F.col("control_type").isNull() & (F.col("producer_id") >= -1)
+        return data & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
+
     def _with_txn_end(self, log: DataFrame) -> DataFrame:
         if not self._markers:
+            log = log.withColumn("in_txn", self._in_transaction())
             return log.withColumn("txn_end", F.lit(None).cast("string")).withColumn("aborted", F.lit(False))
         # Not by epoch: with transaction version 2 a marker carries the epoch after that of its records.
         # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
@@ -169,9 +176,8 @@ class Tables:
         ahead = Window.partitionBy(*REPLICA, "producer_id", named).orderBy(F.desc("offset"))
         ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.col("control_type"))
-        in_txn = F.col("control_type").isNull() & (F.col("producer_id") >= -1)
-        in_txn = in_txn & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
-        log = log.withColumn("txn_end", F.when(in_txn, F.last(marker, ignorenulls=True).over(ahead)))
+        log = log.withColumn("in_txn", self._in_transaction())
+        log = log.withColumn("txn_end", F.when(F.col("in_txn"), F.last(marker, ignorenulls=True).over(ahead)))
         return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
 
     def _at_last_look(self, frame: DataFrame) -> DataFrame:
@@ -257,10 +263,12 @@ class Tables:
     def sends(self) -> DataFrame:
         """One row per value and operation that sent it: op (invoke index), position, value, key, cluster, topic,
         origin_topic, partition, era, offset, process, client, txn, f, type (ok, fail, info: the operation's), outcome,
-        invoke_ns, done_index, done_ns, decided_index, producer_id, producer_epoch, sequence, phase.
+        invoke_ns, done_index, done_ns, decided_index, commit_asked, producer_id, producer_epoch, sequence, phase.
 
         outcome: `acked` (outside a transaction), `committed`, `aborted`, `failed`, `unknown`. An operation with two
-        completions that contradict each other, or with none, is `unknown`. era: see `history.with_era`.
+        completions that contradict each other, or with none, is `unknown`. era: see `history.with_era`. commit_asked:
+        index of the first request to commit its transaction (`history.NEVER`: nobody asked; null: not known, or outside
+        transactions).
         """
         return self.cache(history.sends(self))
 
@@ -278,20 +286,34 @@ class Tables:
         first_ns."""
         return self.cache(history.polled(self.reads))
 
+    @property
+    def transactional(self) -> bool:
+        """Whether there are transactions: of clients, or in a log (a mirror's own, say)."""
+        return self.facts.transactional or (self.has("records") and self._markers)
+
+    @view
+    def logged_values(self) -> DataFrame:
+        """Data records of the logs that count: cluster, topic, partition, era, offset, value, producer_id,
+        producer_epoch, sequence, and txn_end: COMMIT, ABORT or OPEN (null outside transactions)."""
+        rows = self.truth_log.where("control_type is null and value is not null")
+        rows = history.with_era(self, rows, F.col("look_ns"))
+        end = F.when(F.col("in_txn"), F.coalesce("txn_end", F.lit("OPEN")))
+        producer = ("producer_id", "producer_epoch", "sequence")
+        return rows.select(*PARTITION, "era", "offset", "value", *producer, end.alias("txn_end"))
+
     @view
     def stored_values(self) -> DataFrame:
         """Data records of the logs that count, aborted ones left out: cluster, topic, partition, era, offset, value."""
-        rows = self.truth_log.where("control_type is null and value is not null and not aborted")
-        rows = history.with_era(self, rows, F.col("look_ns"))
+        rows = self.logged_values.where("txn_end is null or txn_end != 'ABORT'")
         return rows.select(*PARTITION, "era", "offset", "value")
 
     @view
     def seen(self) -> DataFrame:
-        """What was seen where, by polls or in the log that counts: the columns of `polled` and `stored`. readers is 0,
-        and op_index and first_ns null, where only the log shows it."""
-        if not self.has("records"):
-            return self.polled.withColumn("stored", F.lit(False))
-        return self.cache(history.seen(self.polled, self.stored_values))
+        """What was seen where, by polls or in the log that counts: the columns of `polled`; stored (the log holds it,
+        not aborted); and of what the log holds, aborted or not, producer_id, producer_epoch, sequence and txn_end, as
+        `logged_values` (null where it does not). readers is 0, and op_index and first_ns null, where only the log shows
+        it; what it shows aborted is left out where nobody read it."""
+        return self.cache(history.seen(self.polled, self.logged_values if self.has("records") else None))
 
     # -- the close look and the sieve before it -----------------------------------------------------------------
 
@@ -334,10 +356,14 @@ class Tables:
         """`seen`, of the values that need a close look alone."""
         if not self.screened:
             return self.seen
-        if not self.has("records"):
-            return self.near_polled.withColumn("stored", F.lit(False))
-        stored = self.stored_values.withColumn("vh", F.xxhash64("value")).join(self._near, "vh", "left_semi").drop("vh")
-        return self.cache(history.seen(self.near_polled, stored))
+        return self.cache(history.seen(self.near_polled, self.near_logged if self.has("records") else None))
+
+    @property
+    def near_logged(self) -> DataFrame:
+        """`logged_values`, of the values that need a close look alone."""
+        if not self.screened:
+            return self.logged_values
+        return self.logged_values.withColumn("vh", F.xxhash64("value")).join(self._near, "vh", "left_semi").drop("vh")
 
     @view
     def final_state(self) -> DataFrame:

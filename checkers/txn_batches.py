@@ -99,9 +99,12 @@ def _names(t: Tables) -> DataFrame:
     if t.facts.transactional:
         sent = t.sends.where("txn is not null or f = 'txn'")
         name = F.coalesce("txn", F.concat(F.lit("op "), F.col("op").cast("string")))
-        sent = sent.select("cluster", "value", name.alias("txn")).dropDuplicates(["cluster", "value"])
+        sent = sent.select("cluster", "value", F.col("offset").alias("told"), name.alias("txn"))
+        times = F.count("*").over(Window.partitionBy("cluster", "value"))
         log = t.truth_log.where("control_type is null and value is not null and transactional")
-        by_value = log.select(*key, "value").join(sent, ["cluster", "value"]).select(*key, "txn")
+        by_value = log.select(*key, "value", "offset").join(sent.withColumn("times", times), ["cluster", "value"])
+        # A value that was sent again lies where each of its sends was told.
+        by_value = by_value.where("times = 1 or told = offset").select(*key, "txn")
         rows = stored.unionByName(by_value)
     names = rows.groupBy(*key).agg(F.min("txn").alias("txn"))
     return names.join(_outcomes(t), ["cluster", "txn"], "left")

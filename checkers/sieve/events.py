@@ -26,10 +26,13 @@ Mask = NDArray[np.bool_]
 DONE, OK, FAIL, WHOLE, STEPPED, COMMITTED, ABORTED, CONFUSED = (1 << n for n in range(8))
 """Bits of `sends`: it has a completion, an ok, a fail; it is a transaction as one operation, or a step of one; that
 transaction was committed, aborted; its events name different places."""
-READ, FINAL, BY_COMMITTED, STORED = (1 << n for n in range(4))
-"""Bits of `reads`: a poll returned it, a final one did, a read_committed one did; the log that counts holds it."""
+READ, FINAL, BY_COMMITTED, STORED, HELD_ABORTED = (1 << n for n in range(5))
+"""Bits of `reads`: a poll returned it, a final one did, a read_committed one did; the log that counts holds it; holds
+it aborted."""
 NONE = -1
-"""An offset or a time that is not known."""
+"""An offset, a time or an index that is not known."""
+NEVER = np.iinfo(np.int64).max
+"""Index of what did not happen."""
 BLOCK_BITS = 20
 """Offsets of one place are tested in blocks of 2^20, so that a single large partition can be split."""
 ENDS = pa.schema(
@@ -49,7 +52,8 @@ _RECORDS = ("op_index", "position", "action", "topic", "partition", "offset", "v
 class Context:
     """What every task must know. topics: (cluster, topic there) → its name on A, where they differ. deleted: (cluster,
     topic) → when it was deleted, ascending. turns: see `checkers.turns`. decided: a folder of Parquet
-    files with ended transactions (cluster, th: hash of the name, committed), or none. buckets: into how many parts
+    files with transactions (cluster, th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request
+    to commit it), or none. buckets: into how many parts
     everything is divided."""
 
     topics: Mapping[tuple[str, str], str]
@@ -173,12 +177,16 @@ class _Rows:
         by_default = ("read_committed", None) if context.read_committed_by_default else ("read_committed",)
         committed = Coded(ops["isolation"]).among(*by_default)
         bits = ~invoked * DONE | kind.bits(OK, "ok") | kind.bits(FAIL, "fail") | f.bits(WHOLE, "txn")
-        bits |= stepped * STEPPED | _decided(context, named, stepped)
+        decided, asked = _decided(context, named, stepped)
+        bits |= stepped * STEPPED | decided
+        asked = np.where(f.among("txn"), op, asked)
+        first = np.where(committed & ~invoked, index, NEVER)
         seen = READ | Coded(ops["phase"]).bits(FINAL, "final") | committed * BY_COMMITTED
 
         value = records["value"].combine_chunks() if isinstance(records["value"], pa.ChunkedArray) else records["value"]
         self.index, self.op, self.time, self.txn = of[found], op[at], time[at], transaction[at]
         self.sent_bits, self.seen_bits = bits[at], seen[at]
+        self.asked, self.first = asked[at], first[at]
         self.position = ints(records["position"])[rows]
         self.partition = ints(records["partition"], NONE)[rows]
         self.offset = ints(records["offset"], NONE)[rows]
@@ -208,17 +216,21 @@ def ints(column: Any, default: Any = 0) -> Ints:
     return np.where(array.is_valid().to_numpy(zero_copy_only=False), values, default)
 
 
-def _decided(context: Context, named: Ints, stepped: Mask) -> Ints:
-    """The bits COMMITTED and ABORTED of the transactions that the rows are steps of."""
+def _decided(context: Context, named: Ints, stepped: Mask) -> tuple[Ints, Ints]:
+    """The bits COMMITTED and ABORTED of the transactions that the rows are steps of, and the index of the last request
+    to commit them."""
+    bits, asked = np.zeros(len(named), np.int64), np.full(len(named), NONE)
     if context.decided is None or not stepped.any():
-        return np.zeros(len(named), np.int64)
+        return bits, asked
     ends = pq.read_table(context.decided)
     keys = mixed(ints(ends["th"]), Coded(ends["cluster"]).keys("A"))
+    if not len(keys):
+        return bits, asked
     order = np.argsort(keys)
-    bits = np.where(ends["committed"].to_numpy(), COMMITTED, ABORTED)[order]
-    at = np.minimum(np.searchsorted(keys, named, sorter=order), max(0, len(keys) - 1))
-    known = stepped & (keys[order][at] == named) if len(keys) else np.zeros(len(named), bool)
-    return np.where(known, bits[at] if len(keys) else 0, 0)
+    at = np.minimum(np.searchsorted(keys, named, sorter=order), len(keys) - 1)
+    known = stepped & (keys[order][at] == named)
+    found = order[at]
+    return np.where(known, ints(ends["bits"])[found], bits), np.where(known, ints(ends["asked"])[found], asked)
 
 
 def _blocks(context: Context, rows: _Rows) -> Iterator[pa.RecordBatch]:
@@ -227,12 +239,13 @@ def _blocks(context: Context, rows: _Rows) -> Iterator[pa.RecordBatch]:
             **{name: getattr(rows, name)[rows.sends] for name in ("vh", "op", "place", "target", "line", "txn")},
             "offset": np.maximum(rows.offset[rows.sends], NONE),
             "bits": rows.sent_bits[rows.sends],
+            "asked": rows.asked[rows.sends],
             "invoked": rows.time[rows.sends],
             "ended": np.where(rows.sent_bits[rows.sends] & DONE != 0, rows.time[rows.sends], np.int64(NONE)),
         }
     )
     reads = {name: getattr(rows, name)[rows.reads] for name in ("vh", "place", "target", "offset", "txn")}
-    reads = combined_reads({**reads, "bits": rows.seen_bits[rows.reads]})
+    reads = combined_reads({**reads, "bits": rows.seen_bits[rows.reads], "first": rows.first[rows.reads]})
     told = picked(sends, (sends["offset"] >= 0) & (sends["place"] != 0))
     yield _ends(rows)
     out = [*by_value(context.buckets, "sends", sends), *by_value(context.buckets, "reads", reads)]
@@ -280,7 +293,7 @@ def _block(place: Ints, offset: Ints) -> Ints:
 
 def stored_pass(context: Context) -> Map:
     """A function for `mapInArrow` over the records of the logs that count (columns cluster, topic, partition, era,
-    offset, vh); gives rows of FIRST."""
+    offset, vh, aborted); gives rows of FIRST."""
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         held: list[pa.RecordBatch] = []
@@ -299,8 +312,11 @@ def stored_pass(context: Context) -> Map:
             place, target, _ = located(context, cluster, topic, partition, era=era)
             count = len(place)
             reads = {"vh": ints(some["vh"]), "place": place, "target": target, "offset": ints(some["offset"])}
-            reads = {**reads, "txn": np.zeros(count, np.int64), "bits": np.full(count, STORED)}
-            yield _wide([*by_value(context.buckets, "reads", reads), *by_place(context.buckets, reads)])
+            aborted = some["aborted"].to_numpy(zero_copy_only=False).astype(bool)
+            bits = np.where(aborted, HELD_ABORTED, STORED)
+            reads = {**reads, "txn": np.zeros(count, np.int64), "bits": bits, "first": np.full(count, NEVER)}
+            there = by_place(context.buckets, picked(reads, ~aborted))
+            yield _wide([*by_value(context.buckets, "reads", reads), *there])
 
     return look
 
@@ -313,7 +329,7 @@ def combined_sends(rows: Columns) -> Columns:
     if len(starts) == len(order):
         return rows
     lasts = np.append(starts[1:], len(order)) - 1
-    most = {n: np.maximum.reduceat(rows[n], starts) for n in ("offset", "txn", "ended")}
+    most = {n: np.maximum.reduceat(rows[n], starts) for n in ("offset", "txn", "ended", "asked")}
     placed = {n: np.maximum.reduceat(rows[n], starts) for n in ("place", "target", "line")}
     least = np.minimum.reduceat(np.where(rows["place"] == 0, np.iinfo(np.int64).max, rows["place"]), starts)
     confused = (placed["place"] != 0) & (least != placed["place"])
@@ -335,7 +351,8 @@ def combined_reads(rows: Columns) -> Columns:
     starts = runs(rows["vh"], spot)
     if len(starts) == len(order):
         return rows
-    return {**picked(rows, starts), "bits": np.bitwise_or.reduceat(rows["bits"], starts)}
+    bits, first = np.bitwise_or.reduceat(rows["bits"], starts), np.minimum.reduceat(rows["first"], starts)
+    return {**picked(rows, starts), "bits": bits, "first": first}
 
 
 def _ends(rows: _Rows) -> pa.RecordBatch:

@@ -22,9 +22,10 @@ Blocks = Iterator[tuple[str, int, bytes]]
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     # by value: what was sent, one row per value and operation (bits: see events.SENT)
-    "sends": ("vh", "op", "place", "target", "offset", "line", "txn", "bits", "invoked", "ended"),
-    # by value: where it was seen (bits: see events.SEEN; txn: of the operation that read it, 0 outside)
-    "reads": ("vh", "place", "target", "offset", "txn", "bits"),
+    "sends": ("vh", "op", "place", "target", "offset", "line", "txn", "bits", "invoked", "ended", "asked"),
+    # by value: where it was seen (bits: see events.SEEN; txn: of the operation that read it, 0 outside; first: index of
+    # the first read_committed poll that returned it)
+    "reads": ("vh", "place", "target", "offset", "txn", "bits", "first"),
     # by place: which value was seen, or told to its sender, at which offset
     "spots": ("place", "offset", "vh"),
     # by line: a range's first and last acknowledged send of a line; bad: they were not in order

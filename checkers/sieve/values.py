@@ -15,6 +15,9 @@ from checkers.sieve.events import (
     CONFUSED,
     FAIL,
     FINAL,
+    HELD_ABORTED,
+    NEVER,
+    NONE,
     OK,
     READ,
     STEPPED,
@@ -25,7 +28,7 @@ from checkers.sieve.events import (
     combined_reads,
     combined_sends,
 )
-from checkers.sieve.hashing import Ints
+from checkers.sieve.hashing import Ints, mixed
 from checkers.sieve.order import bad_lines, poll_seams
 from checkers.sieve.packed import Columns, Map, batch, gathered, pack, picked, runs
 
@@ -33,7 +36,6 @@ MUST, UNDONE, FAILED, UNSURE = 3, 2, 1, 0
 """How a send ended: acknowledged or committed; aborted; failed for certain; unknown."""
 SHOWN, HIDDEN = 1, 2
 """Bits of `shown`: a read_committed reader was shown the value; one passed it over."""
-_NEVER = np.iinfo(np.int64).max
 _LEAST = np.iinfo(np.int64).min
 
 
@@ -115,6 +117,9 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
     outcome = outcomes(send, imported=ends.imported)
     must = outcome == MUST
 
+    sent, held = sends, reads
+    bad |= _too_early(values, sends, reads)
+    reads = picked(reads, reads["bits"] != HELD_ABORTED)
     value = np.searchsorted(values, reads["vh"])  # of every read the row of its value
     told_at = (reads["place"] == send["place"][value]) & (reads["offset"] == send["offset"][value])
     bits = reads["bits"]
@@ -132,7 +137,11 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
     bad |= _copies(value, reads, len(values))
     bad |= (outcome == UNDONE) & any_read(bits & BY_COMMITTED != 0)
     bad |= (outcome == FAILED) & any_read(bits & READ != 0)
-    bad |= (send["bits"] & CONFUSED != 0) | (must & strayed)
+    bad |= np.isin(outcome, (UNDONE, FAILED)) & any_read(bits & STORED != 0)
+    aborted = np.isin(values, held["vh"][held["bits"] & HELD_ABORTED != 0])
+    bad |= aborted & any_read(bits & BY_COMMITTED != 0)
+    answered = must | (np.isin(outcome, (UNSURE, UNDONE)) & (send["offset"] >= 0))
+    bad |= (send["bits"] & CONFUSED != 0) | (answered & strayed)
 
     at, known = ends.of(send["place"])
     when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
@@ -148,7 +157,7 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
     again[:-1] |= again[1:]
     lines = np.append(send["line"][must & (strayed | (send["offset"] < 0))], sends["line"][again])
     lines = lines[lines != 0]
-    shown = _shown(ends, values, send, outcome, any_read(told_at & (bits & BY_COMMITTED != 0)), at, known)
+    shown = _shown(ends, sent, reads)
     return values[bad], np.unique(lines), shown
 
 
@@ -160,10 +169,32 @@ def _copies(value: Ints, reads: Columns, count: int) -> Mask:
     return np.asarray(np.bincount(v[1:][again], minlength=count) > 0)
 
 
-def _shown(ends: Ends, values: Ints, send: Columns, outcome: Ints, seen: Mask, at: Ints, known: Mask) -> Columns:
-    """What read_committed readers were shown of transactions, and what they passed over or may have seen elsewhere."""
-    passed = known & (ends.rc_start[at] <= send["offset"]) & (send["offset"] < ends.rc_end[at])
-    hidden = ~seen & np.isin(outcome, (MUST, UNSURE)) & (passed | (send["offset"] < 0))
-    rows = np.flatnonzero((send["txn"] != 0) & (seen | hidden))
-    bits = seen * np.int64(SHOWN) | hidden * np.int64(HIDDEN)
-    return {"txn": send["txn"][rows], "vh": values[rows], "bits": bits[rows]}
+def _too_early(values: Ints, sends: Columns, reads: Columns) -> Mask:
+    """Values that a read_committed poll returned before the last request to commit their transaction."""
+    asked = np.full(len(values), NONE)
+    np.maximum.at(asked, np.searchsorted(values, sends["vh"]), sends["asked"])
+    first = np.full(len(values), NEVER)
+    np.minimum.at(first, np.searchsorted(values, reads["vh"]), reads["first"])
+    return np.asarray(first < asked)
+
+
+def _shown(ends: Ends, sends: Columns, reads: Columns) -> Columns:
+    """What read_committed readers were shown of transactions, or the log holds of them, and what readers passed over,
+    or may have seen elsewhere, or the log does not hold."""
+    sends = picked(sends, sends["txn"] != 0)
+    outcome = outcomes(sends, imported=ends.imported)
+    spot, spots = (
+        mixed(sends["vh"], sends["place"], sends["offset"]),
+        mixed(reads["vh"], reads["place"], reads["offset"]),
+    )
+    committed = reads["bits"] & BY_COMMITTED != 0
+    seen = np.isin(spot, spots[committed])
+    seen |= (sends["offset"] < 0) & np.isin(sends["vh"], reads["vh"][committed])
+    stored = np.isin(spot, spots[reads["bits"] & STORED != 0])
+    at, known = ends.of(sends["place"])
+    passed = known & (ends.rc_start[at] <= sends["offset"]) & (sends["offset"] < ends.rc_end[at])
+    gone = known & (ends.look_ns[at] >= 0) & (sends["offset"] >= ends.log_start[at]) & ~stored
+    hidden = np.isin(outcome, (MUST, UNSURE)) & (~seen & (passed | (sends["offset"] < 0)) | gone)
+    rows = np.flatnonzero(seen | stored | hidden)
+    bits = (seen | stored) * np.int64(SHOWN) | hidden * np.int64(HIDDEN)
+    return {"txn": sends["txn"][rows], "vh": sends["vh"][rows], "bits": bits[rows]}

@@ -11,6 +11,7 @@ import told_cycles
 import told_groups
 import told_mirrors
 import told_mm2
+import told_values
 from jsonl_story import Pack
 from pyspark.sql import SparkSession
 
@@ -22,6 +23,9 @@ PACKS: dict[str, Pack] = {
     "unclean": told_mirrors.UNCLEAN,
     "mm2": told_mm2.MM2,
     "exactly": told_mm2.EXACTLY,
+    "values": told_values.KAFKA,
+    "copies": told_values.EXACTLY,
+    "unlogged": told_values.UNLOGGED,
 }
 Found = dict[str, dict[str, list[str]]]
 _JUDGED: dict[str, Found] = {}

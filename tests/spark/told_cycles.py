@@ -21,7 +21,7 @@ def written_in_two_orders(h: Lines, fault: bool) -> None:
     h.poll("A", *([(0, "b1"), (1, "a1")] if fault else [(0, "a1"), (1, "b1")]), p=1, by="c1")
 
 
-@KAFKA.story("cycle_G1c/wr")
+@KAFKA.story("cycle_G1c/wr", "precommitted_read")
 def each_reads_what_the_other_has_not_committed(h: Lines, fault: bool) -> None:
     """Jepsen's early_read (Bufstream 0.1.0): both read_committed, both read the other's open transaction."""
     h.txn("A", "begin", "T1", by="p1")

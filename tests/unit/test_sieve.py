@@ -11,7 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers.sieve import events, follow, spans
-from checkers.sieve.events import BLOCK_BITS, DONE, OK, READ, Context, combined_reads, combined_sends
+from checkers.sieve.events import (
+    BLOCK_BITS,
+    DONE,
+    NEVER,
+    NONE,
+    OK,
+    READ,
+    Context,
+    combined_reads,
+    combined_sends,
+)
 from checkers.sieve.hashing import mixed, xxh64
 from checkers.sieve.order import bad_lines, poll_seams, polls_of, sends_in_order
 from checkers.sieve.packed import KINDS, Columns, batch, gathered, pack, picked
@@ -35,7 +45,9 @@ NO_ENDS = Ends(
 
 
 def columns(kind: str, *rows: tuple[int, ...]) -> Columns:
-    """Columns of a kind of block, from rows."""
+    """Columns of a kind of block, from rows; what comes last may be left out where nothing of it happened."""
+    last = {"sends": NONE, "reads": NEVER}
+    rows = tuple((*row, last[kind]) if len(row) < len(KINDS[kind]) else row for row in rows)
     table = np.array(rows, np.int64).reshape(len(rows), len(KINDS[kind]))
     return dict(zip(KINDS[kind], table.T.copy(), strict=True))
 
