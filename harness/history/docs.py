@@ -64,8 +64,12 @@ A field that is absent is null; fields that are not named here are ignored. Valu
 stored as text. A line has at most 64 MiB. `cluster` is A (source), B (destination) or C (end of a chain); any other
 name is refused.
 
-A completion belongs to the last invoke of the same process and `f` that has none yet; a second completion with the
-same records belongs to the same invoke; one that nobody invoked belongs to itself (`invoke_index` = `index`).
+A process may have several operations under way. A completion belongs to the operation of its process that has the same
+`op` (a string or an integer that an invoke and its completions share; or, on a completion, the `index` of an invoke
+without one). Where it has no `op`, it belongs to the oldest operation under way of its process and `f` about the same
+thing: the same `value` of a send, group, partition and `offset` of a commit, `txn` of a transaction's step; a second
+completion about the same thing belongs to the same invoke; else to the oldest one under way of the same topic and
+partition; one that nobody invoked belongs to itself (`invoke_index` = `index`).
 Looks (dumps, offsets, lists) count when their type is `ok` or `info`. What an administrator or a mirror did counts when
 it is `ok`, or an `info` that nobody invoked; the `info` of an invoked operation means that nobody knows.
 

@@ -16,7 +16,8 @@ A key k is a partition: an integer is that partition of topic `jepsen`; `"name-3
 partition 3 of topic `name`. Our own exports say in a comment what each key and process number stands for.
 The cluster is A unless `:cluster` says otherwise. Values become text;
 where they are unique per key only (Jepsen's generators count on each), TOPIC-PARTITION:VALUE.
-`:time` is in nanoseconds.
+`:time` is in nanoseconds. A process may have several operations under way: a completion belongs to the one with the
+same `:op`, else to the oldest one that sent the same values, else to the oldest one of the same `:f`.
 
 It cannot see isolation levels, transaction names or consumer groups, which such a history does not hold.
 """
@@ -153,7 +154,7 @@ class _Operations:
         self._builder.saw(cluster)
         error, words = _error(op)
         self._builder.op(
-            *(index, time_ns, who, type_, f, self._builder.invoke_index(index, who, type_, f, _signature(records))),
+            *(index, time_ns, who, type_, f, self._builder.invoke_index(index, who, type_, f, **_named(op, records))),
             records,
             phase=_text(op, ":phase"),
             cluster=cluster,
@@ -290,8 +291,9 @@ def _place_of(key: Any) -> Place:
     return (match[1], int(match[2])) if match else (name, 0)
 
 
-def _signature(records: Iterable[OpRecord]) -> tuple[str | None, ...]:
-    return tuple(r.value for r in records if r.action == "send")
+def _named(op: dict[Any, Any], records: Iterable[OpRecord]) -> dict[str, Any]:
+    """By what an event is paired with others: the values sent, and a name `:op` where it has one."""
+    return {"what": tuple(r.value for r in records if r.action == "send") or None, "op": freeze(op.get(":op"))}
 
 
 def _value(value: Any) -> str | None:

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from harness.errors import HistoryError
 from harness.history.ops import OpRecord
+from harness.history.pairing import Pairing, Place
 from harness.history.runfile import RUN_FILE, ClusterInfo, RunFile, RunMeta
 from harness.history.writer import PartWriter
 from harness.owners import REMEMBERED, release
 
 _ROWS_PER_FILE: Final = 200_000
-_NO_SIGNATURE: Final = object()
 _FOREIGN: Final = {
     b"\x1f\x8b": "is compressed with gzip; unpack it with gunzip first",
     b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it with unzstd first",
@@ -43,8 +43,7 @@ class RunBuilder:
         self._writers: dict[str, PartWriter] = {}
         self._ops = self._buffers["ops"]
         self._records = self._buffers["op_records"]
-        self._open: dict[tuple[str, str], tuple[int, Hashable]] = {}
-        self._done: dict[tuple[str, str], tuple[int, Hashable]] = {}
+        self._pairing = Pairing()
         self.brokers: dict[str, set[int]] = {}
         self._finished = False
         if (self.run_dir / RUN_FILE).exists() or any(self.run_dir.glob("*/*.parquet")):
@@ -68,26 +67,21 @@ class RunBuilder:
                 brokers.add(broker)
 
     def invoke_index(
-        self, index: int, process: str, type_: str, f: str, signature: Hashable = _NO_SIGNATURE
+        self,
+        index: int,
+        process: str,
+        type_: str,
+        f: str,
+        *,
+        what: Hashable = None,
+        place: Place = (),
+        op: Hashable = None,
     ) -> int | None:
-        """What belongs into ops.invoke_index of this event (None on an invoke).
-
-        A completion belongs to the last invoke of its process and f that has none yet. A second completion of
-        the same records belongs to the same invoke. A completion that nobody invoked belongs to itself.
-        """
-        key = (process, f)
+        """What belongs into ops.invoke_index of this event (None on an invoke): see `pairing`."""
         if type_ == "invoke":
-            self._open[key] = (index, signature)
-            self._done.pop(key, None)
+            self._pairing.invoked(index, process, f, what, place, op)
             return None
-        begun = self._open.pop(key, None)
-        if begun is not None:
-            self._done[key] = begun
-            return begun[0]
-        earlier = self._done.get(key)
-        if earlier is not None and signature is not _NO_SIGNATURE and earlier[1] == signature:
-            return earlier[0]
-        return index
+        return self._pairing.completed(index, process, f, what, place, op)
 
     @staticmethod
     def happened(index: int, type_: str, invoke_index: int | None) -> bool:

@@ -23,6 +23,7 @@ from harness.history.jsonl_fields import (
     check_cluster,
     flag,
     need_text,
+    operation,
     rows,
     scalar,
     show,
@@ -116,7 +117,9 @@ class EventMapper:
             process,
             type_,
             f,
-            self._builder.invoke_index(index, process, type_, f, (topic, partition, value)),
+            self._builder.invoke_index(
+                *(index, process, type_, f), what=value, place=(topic, partition), op=operation(line)
+            ),
             (record,),
             cluster=cluster,
             client=text(line, "client"),
@@ -154,7 +157,7 @@ class EventMapper:
             process,
             type_,
             f,
-            self._builder.invoke_index(index, process, type_, f),
+            self._builder.invoke_index(index, process, type_, f, place=(topic, partition), op=operation(line)),
             records,
             cluster=cluster,
             client=text(line, "client"),
@@ -172,7 +175,7 @@ class EventMapper:
         txn = need_text(line, "txn")
         self._mention(cluster, None, None)
         error, words = self._error(line)
-        done = self._builder.invoke_index(index, process, type_, f, txn)
+        done = self._builder.invoke_index(index, process, type_, f, what=txn, op=operation(line))
         self._builder.op(
             *(index, time_ns, process, type_, f, done), cluster=cluster, txn=txn, error=error, error_text=words
         )
@@ -198,7 +201,10 @@ class EventMapper:
         self._mention(cluster, topic, partition)
         error, words = self._error(line)
         group = need_text(line, "group") if offsets else text(line, "group")
-        done = self._builder.invoke_index(index, process, type_, f, (group, topic, partition, line.get("offset")))
+        place, offset = (group, topic, partition), whole(line, "offset")
+        # What a fetch returns is not known when it is invoked.
+        what = (*place, offset) if offset is not None and f != "fetch_offset" else None
+        done = self._builder.invoke_index(index, process, type_, f, what=what, place=place, op=operation(line))
         self._builder.op(
             *(index, time_ns, process, type_, f, done, records),
             cluster=cluster,

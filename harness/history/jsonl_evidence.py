@@ -18,6 +18,7 @@ from harness.history.jsonl_fields import (
     missing,
     need_text,
     need_whole,
+    operation,
     rows,
     scalar,
     show,
@@ -231,7 +232,9 @@ class EvidenceMapper:
         self._builder.saw(cluster)
         if target.topic is not None and target.partition is not None:
             self._places.setdefault(cluster or "A", set()).add((target.topic, target.partition))
-        done = self._builder.invoke_index(index, process, type_, f, target)
+        what = (target.topic, target.value) if any((target.topic, target.value)) else None
+        place = (target.topic, target.partition, target.offset)
+        done = self._builder.invoke_index(index, process, type_, f, what=what, place=place, op=operation(line))
         error = text(line, "error")
         self._builder.op(index, time_ns, process, type_, f, done, (target,), cluster=cluster, error=error)
         return self._builder.happened(index, type_, done)

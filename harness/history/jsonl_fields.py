@@ -71,6 +71,14 @@ def flag(line: Line, name: str) -> bool | None:
     raise wrong(line, name, "true or false")
 
 
+def operation(line: Line) -> str | int | None:
+    """The name of the operation that a line belongs to, in field `op`: the same on its invoke and its completions."""
+    value = line.get("op")
+    if value is None or type(value) is str or type(value) is int:
+        return value
+    raise wrong(line, "op", "a string or an integer")
+
+
 def scalar(value: Any, name: str) -> str | None:
     """A record's value or key as text: strings as they are, numbers as JSON writes them."""
     if value is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.history.importing import RunBuilder
-from harness.history.jsonl_fields import INT32, Line, check_cluster, text, whole
+from harness.history.jsonl_fields import INT32, Line, check_cluster, operation, text, whole
 from harness.history.ops import OpRecord
 
 _STATES = {
@@ -70,7 +70,9 @@ class MirrorMapper:
         topic, partition = text(line, "topic"), whole(line, "partition", INT32)
         state = text(line, "state")
         self._builder.saw(cluster)
-        done = self._builder.invoke_index(index, process, type_, f, (topic, partition, state))
+        place = (topic, partition)
+        what = None if topic is None else place
+        done = self._builder.invoke_index(index, process, type_, f, what=what, place=place, op=operation(line))
         if not process.startswith("nemesis"):
             records = [] if topic is None else [OpRecord("target", topic, partition, value=state)]
             error = text(line, "error")

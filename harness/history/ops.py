@@ -1,8 +1,9 @@
 """The vocabulary of a history: operation events, in the sense of Jepsen's histories.
 
 An operation is invoked, and later completes as `ok` (it happened), `fail` (it did not happen) or `info`
-(it may have happened, or may still happen). A process is single-threaded: it has at most one operation
-under way, and after `info` it never acts again under the same name.
+(it may have happened, or may still happen). A process of ours is single-threaded: it has at most one operation
+under way, and after `info` it never acts again under the same name. Processes of imported histories may have several
+under way, as Kafka clients do.
 """
 
 from __future__ import annotations

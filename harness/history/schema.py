@@ -71,7 +71,7 @@ TABLES: dict[str, Table] = {
             (
                 _c("index", _I64, "position in the history, unique, increasing with time", required=True),
                 _TIME,
-                _c("process", _STR, "who acted; at most one operation under way per process", required=True),
+                _c("process", _STR, "who acted; may have several operations under way", required=True),
                 _c("type", _STR, "invoke, ok, fail or info", required=True),
                 _c("f", _STR, "what was done: send, poll, txn, …", required=True),
                 _c(
