@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from checkers.history import KEY, NEVER
 from checkers.mirroring import unclean_clusters
+from checkers.send_lines import with_earlier
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
@@ -45,7 +46,7 @@ def suspects(t: Tables) -> DataFrame:
     """
     rows = _joined(t)
     rows = _marked(t, rows)
-    rows = _ordered(rows)
+    rows = _ordered(t, rows)
     rows = _torn(t, rows) if t.facts.transactional else rows.withColumn("is_torn", F.lit(False))
     return t.cache(rows.where(reduce(Column.__or__, [F.col(m) for m in MARKS])))
 
@@ -203,13 +204,9 @@ def shown_undone(t: Tables, place: Column) -> Column:
     return F.coalesce(by_client, F.lit(False)) | F.coalesce(by_log, F.lit(False))
 
 
-def _ordered(rows: DataFrame) -> DataFrame:
+def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
     """Compare each send with the earlier sends of its process to its partition."""
     col = F.col
-    # Values that nobody sent have no process; by value they do not pile up in one window.
-    unsent = F.when(col("op").isNull(), col("value"))
-    window = Window.partitionBy("process", *KEY, unsent).orderBy("op", "position")
-    window = window.rowsBetween(Window.unboundedPreceding, -1)
     acked = col("outcome").isin("acked", "committed")
     told = acked & col("offset").isNotNull()
     there = F.filter("here", lambda p: F.coalesce(p["txn_end"] != "ABORT", F.lit(True)))
@@ -217,14 +214,7 @@ def _ordered(rows: DataFrame) -> DataFrame:
     first = F.when(F.array_contains(at, col("offset")), col("offset")).otherwise(F.array_min(at))
     # A record that was read and then lost says nothing of the order of those that stayed.
     rows = rows.withColumn("first_seen", F.when(acked & col("lost_form").isNull(), first))
-    ack = F.struct("offset", "value", "op", "done_index")
-    seen = F.struct(col("first_seen").alias("offset"), "value", "op", "done_index", "client")
-    rows = rows.withColumns(
-        {
-            "before_ack": F.max(F.when(told, ack)).over(window),
-            "before_seen": F.max(F.when(col("first_seen").isNotNull(), seen)).over(window),
-        }
-    )
+    rows = with_earlier(t, rows)
     same = col("before_seen.client").eqNullSafe(col("client"))
     # A client that says that it works without idempotence repeats records after what followed them, as it likes.
     ordered = F.coalesce(col("producer_id") != -1, F.lit(True))

@@ -177,12 +177,19 @@ def _left_out(t: Tables, synced: DataFrame) -> DataFrame | None:
 
 
 def commits(t: Tables) -> DataFrame:
-    """Acknowledged offset commits outside transactions: GROUP, origin_topic, offset, processed, time_ns, op_index."""
-    ops = t.ops.where("f = 'commit_offset' and type = 'ok' and txn is null").select(
-        F.col("index").alias("op_index"), "cluster", "group", "time_ns"
+    """Acknowledged offset commits, those within committed transactions among them: GROUP, origin_topic, offset,
+    processed, time_ns (from when on it binds), op_index."""
+    ops = t.ops.where("f in ('commit_offset', 'txn') and type = 'ok' and group is not null").select(
+        F.col("index").alias("op_index"), "f", "cluster", "group", "txn", "time_ns"
     )
+    if t.facts.txn_steps:
+        ends = t.txns.select("cluster", "txn", "txn_outcome", "decided_ns")
+        ops = ops.join(ends, ["cluster", "txn"], "left").where("txn is null or f = 'txn' or txn_outcome = 'committed'")
+        ops = ops.withColumn("time_ns", F.greatest("time_ns", "decided_ns")).drop("txn_outcome", "decided_ns")
+    else:
+        ops = ops.where("txn is null or f = 'txn'")
     rows = t.table("op_records").where("action = 'commit' and offset is not null and partition is not null")
-    rows = rows.select("op_index", "topic", "partition", "offset", "processed").join(ops, "op_index")
+    rows = rows.select("op_index", "topic", "partition", "offset", "processed").join(ops.drop("f", "txn"), "op_index")
     return rows.withColumn("origin_topic", t.canonical())
 
 

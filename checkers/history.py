@@ -21,14 +21,25 @@ NEVER = 2**62
 
 def paired_ops(t: Tables) -> DataFrame:
     """`ops` and `op`: the index of the invoke that an event belongs to (its own on an invoke, and on a completion
-    that nobody invoked). Where the writer did not say, the last invoke of that process and function counts."""
+    that nobody invoked). Where the writer did not say, the last invoke of that process and function counts: of those
+    about the same thing (the value of a send, the offset of a commit), where there is one."""
     ops = t.table("ops").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
     op = F.coalesce("invoke_index", "index")
     if t.facts.unpaired:
-        before = Window.partitionBy("process", "f").orderBy("index").rowsBetween(Window.unboundedPreceding, 0)
-        last_invoke = F.last(F.when(F.col("type") == "invoke", F.col("index")), ignorenulls=True).over(before)
-        op = F.coalesce(F.col("invoke_index"), last_invoke, F.col("index"))
-    return ops.withColumn("op", F.when(F.col("type") == "invoke", F.col("index")).otherwise(op))
+        about = t.table("op_records").where("position = 0 and action in ('send', 'commit')")
+        place = F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
+        about = about.select(F.col("op_index").alias("index"), F.coalesce("value", place).alias("_about"))
+        ops = ops.join(about.dropDuplicates(["index"]), "index", "left")
+        invoked = F.when(F.col("type") == "invoke", F.col("index"))
+        found = []
+        for lane in (("process", "f", "_about"), ("process", "f")):
+            before = Window.partitionBy(*lane).orderBy("index").rowsBetween(Window.unboundedPreceding, 0)
+            found.append(F.last(invoked, ignorenulls=True).over(before))
+        same = F.when(F.col("_about").isNotNull(), found[0])
+        ops = ops.withColumn("_op", F.coalesce("invoke_index", same, found[1], "index"))
+        op = F.col("_op")
+    ops = ops.withColumn("op", F.when(F.col("type") == "invoke", F.col("index")).otherwise(op))
+    return ops.drop("_about", "_op")
 
 
 def deletions(t: Tables) -> DataFrame | None:

@@ -2,12 +2,13 @@
 
 Proves, in the log that counts of each cluster and between two producer id resets: one (partition, id, epoch) belongs to
 one of our producers (named by who sent its records, and to which cluster); no (id, epoch, sequence) stands for two
-values; the sequences of one (partition, id, epoch) follow each other, going on at 0 after 2^31 - 1; epochs of producers
-and of coordinators do not go back; no id lies below -1, and a mirror that rewrites ids rewrites markers alike.
+values; the sequences of one (partition, id, epoch) follow each other, going on at 0 after 2^31 - 1; a new epoch of an
+id begins at 0 where the log holds an earlier one and everything since; epochs of producers and of coordinators do not
+go back; no id lies below -1, and a mirror that rewrites ids rewrites markers alike.
 
-Cannot see: what lies below the first batch that is still there (expired or truncated); compacted topics, whose gaps
-are legal; producers behind values that nobody is known to have sent; on a mirror that writes records anew (MM2) the
-original producers; sequences in histories that do not state them.
+Cannot see: what lies below the first batch that is still there (expired or truncated), and so where the first epoch of
+an id began; compacted topics, whose gaps are legal; producers behind values that nobody is known to have sent; on a
+mirror that writes records anew (MM2) the original producers; sequences in histories that do not state them.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ GAP = Kind(
     name="sequence_gap",
     severity=Severity.S1,
     section=3,
-    what="the sequences of one (partition, producer id, epoch) are contiguous",
-    blind="before the first batch that is still there; compacted topics",
-    sources=("KIP-98", "KIP-360"),
+    what="the sequences of one (partition, producer id, epoch) are contiguous, and those of a later epoch begin at 0",
+    blind="before the first batch that is still there; compacted topics; a new epoch after offsets that are not there",
+    sources=("KIP-98", "KIP-360", "KAFKA-12152"),
     requires=_NEEDS,
 )
 EPOCH = Kind(
@@ -71,20 +72,29 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _batches(t: Tables) -> DataFrame:
-    """Batches with a producer, of topics that are not compacted, with `last_sequence`, and of the one before it of the
-    same key: before_sequence (its last), before_offset."""
+    """Batches with a producer, of topics that are not compacted, with `last_sequence` and `holes` (how many stretches
+    of offsets without a batch lie before it in its log); of the one before it of the same key before_sequence (its
+    last) and before_offset; of the one before it of the same id earlier_epoch, earlier_offset, earlier_holes."""
 
     def build(_: Tables) -> DataFrame:
-        rows = counting_batches(t).where("producer_id != -1 and not coalesce(control, false)")
+        log = Window.partitionBy(*PARTITION).orderBy("base_offset")
+        end = F.max("last_offset").over(log.rowsBetween(Window.unboundedPreceding, -1))
+        rows = counting_batches(t).withColumn("hole", (F.col("base_offset") > end + 1).cast("bigint"))
+        rows = rows.withColumn("holes", F.coalesce(F.sum("hole").over(log), F.lit(0)))
+        rows = rows.where("producer_id != -1 and not coalesce(control, false)")
         if t.compacted is not None:
             rows = rows.join(F.broadcast(t.compacted), ["cluster", "topic"], "left_anti")
         last = (F.col("base_sequence").cast("bigint") + F.col("last_offset") - F.col("base_offset")) % _WRAP
         rows = rows.withColumn("last_sequence", F.when(F.col("base_sequence") >= 0, last))
         order = Window.partitionBy(*_KEY).orderBy("base_offset")
+        epochs = Window.partitionBy(*PARTITION, "producer_id", "resets").orderBy("base_offset")
         return rows.select(
-            *(*_KEY, "base_offset", "last_offset", "base_sequence", "last_sequence"),
+            *(*_KEY, "base_offset", "last_offset", "base_sequence", "last_sequence", "holes"),
             F.lag("last_sequence").over(order).alias("before_sequence"),
             F.lag("last_offset").over(order).alias("before_offset"),
+            F.lag("producer_epoch").over(epochs).alias("earlier_epoch"),
+            F.lag("last_offset").over(epochs).alias("earlier_offset"),
+            F.lag("holes").over(epochs).alias("earlier_holes"),
         )
 
     found = once(t, "producer_batches", build)
@@ -202,19 +212,28 @@ def _gaps(t: Tables) -> DataFrame:
     # A batch that is there a second time goes back, but leaves nothing out: duplicate and mirror_duplicate tell it.
     again = _batches(t).groupBy(*_KEY, "base_sequence").agg(F.count("*").alias("copies")).where("copies > 1")
     jumps = jumps.join(again, [*_KEY, "base_sequence"], "left_anti")
-    jumps = jumps.join(_colliding(t).select(*_KEY), list(_KEY), "left_anti")
+    jumps = jumps.withColumn("said", sentence("after sequence %s (offset %s)", "before_sequence", "before_offset"))
+    found = jumps.unionByName(_false_starts(t), allowMissingColumns=True)
+    found = found.join(_colliding(t).select(*_KEY), list(_KEY), "left_anti")
     return anomalies(
-        jumps,
+        found,
         "sequence_gap",
         offset="base_offset",
         value=None,
         rank=F.col("base_offset"),
         explain=sentence(
-            "producer id %s, epoch %s in %s-%s on %s: after sequence %s (offset %s) comes %s (offset %s)",
-            *("producer_id", "producer_epoch", "topic", "partition", "cluster"),
-            *("before_sequence", "before_offset", "base_sequence", "base_offset"),
+            "producer id %s, epoch %s in %s-%s on %s: %s comes %s (offset %s)",
+            *("producer_id", "producer_epoch", "topic", "partition", "cluster", "said", "base_sequence", "base_offset"),
         ),
     )
+
+
+def _false_starts(t: Tables) -> DataFrame:
+    """First batches of an epoch that do not begin at sequence 0, though the log holds an earlier epoch of their id and
+    all offsets since."""
+    rows = _batches(t).where("base_sequence > 0 and before_offset is null and earlier_epoch < producer_epoch")
+    said = sentence("as its first one, after epoch %s up to offset %s,", "earlier_epoch", "earlier_offset")
+    return rows.where("holes = earlier_holes").withColumn("said", said)
 
 
 def _epochs(t: Tables) -> DataFrame:

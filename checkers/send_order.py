@@ -1,11 +1,12 @@
 """`nonmonotonic_send` and `reordered`: one producer's records in another order than it sent them.
 
-Proves: `nonmonotonic_send`: a process was told a lower offset than one it had been told before for the same partition.
-`reordered`: two acknowledged records of one client and process and one partition lie in the log, or were read, in the
-opposite order. A value that is there twice counts where it is first.
+Proves: `nonmonotonic_send`: a process was told a lower offset than for a record that it had sent before to the same
+partition. `reordered`: two acknowledged records of one client and process and one partition lie in the log, or were
+read, in the opposite order. What was sent before is told by the invocations, and counts where its order was promised
+(see `send_lines`). A value that is there twice counts where it is first.
 
-Cannot see: records whose end is unknown (they may land later, lawfully), and the order on the other side of a mirror,
-which is `mirror_reorder`.
+Cannot see: records whose end is unknown (they may land later, lawfully); sends under way at once of producers that may
+have sent again without idempotence; the order on the other side of a mirror, which is `mirror_reorder`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ NONMONOTONIC_SEND = Kind(
     name="nonmonotonic_send",
     severity=Severity.S2,
     section=1,
-    what="the offsets that one process is told for one partition go up",
-    blind="sends without an acknowledged offset",
+    what="the offsets that one process is told for one partition go up in the order of its sends",
+    blind="sends without an acknowledged offset; sends under way at once without idempotence",
     sources=("Jepsen: jepsen.tests.kafka nonmonotonic-send",),
 )
 REORDERED = Kind(
@@ -29,7 +30,7 @@ REORDERED = Kind(
     severity=Severity.S2,
     section=1,
     what="acknowledged records of one producer lie in a partition in the order in which it sent them",
-    blind="sends whose end is unknown",
+    blind="sends whose end is unknown; sends under way at once without idempotence",
     sources=("KIP-98", "KAFKA-5494"),
 )
 

@@ -180,7 +180,9 @@ class Pack:
         told = self.told()
         run = import_jsonl(write(folder / "pack.jsonl", list(told.values())), folder / "run")
         judgement = judge(run, self.contract, spark)
-        assert not [why for why in judgement.unjudged.values() if "Error" in why], judgement.unjudged
+        assert not [why for why in judgement.unjudged.values() if "Error" in why or "Invalid" in why], (
+            judgement.unjudged
+        )
         found: dict[str, dict[str, list[str]]] = {name: {} for name in told}
         if (run / "results" / "anomalies").exists():
             for row in spark.read.parquet(str(run / "results" / "anomalies")).collect():

@@ -27,7 +27,6 @@ NOT_YET: dict[str, set[str]] = {
         "assigned-at-start-first-read-later.jsonl",
         "assign-keeps-position-skip.edn",
     },
-    "D": {"epoch-bump-old-seq.jsonl"},
     "G": {
         "k-undecided-deletion.jsonl",
         "k-poll-overlaps-deletion.jsonl",
@@ -36,8 +35,6 @@ NOT_YET: dict[str, set[str]] = {
     },
     "H": {"k-renamed-topic-clean.jsonl", "k-renamed-topic-loss.jsonl"},
     "J": {"x-made-again.jsonl", "x-ok-and-fail.jsonl"},
-    "K": {"pipelined-sends.jsonl"},
-    "N": {"offset-commit-in-committed-txn-lost.jsonl"},
 }
 JUDGED = [v for v in VERDICTS if v["file"] not in NOT_YET.get(v["group"], set())]
 EXPORTED = [v for v in JUDGED if v.get("same_after_export")]
