@@ -27,6 +27,7 @@ from checkers.tables import Tables
 
 KIND = Kind(
     name="acl_lost",
+    after_healing=True,
     severity=Severity.SEC,
     section=4,
     what="local ACL bindings stay until an administrator deletes them, mirrored ones follow the source",

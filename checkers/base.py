@@ -61,6 +61,7 @@ class Kind:
     behind the definition. `requires`: stored tables without which the kind is `unknown`.
     `any_of`: stored tables of which one at least must be there, each for a form of its own.
     `logs`: replicas whose logs must be complete (by default: one of each partition, where logs are required at all).
+    `after_healing`: whether it accuses of what did not come to be although every fault was healed.
     `forms`: names in the column `form`, which contracts may judge apart as `kind/form`.
     `section`: section of the catalogue (1 clients, 2 logs, 3 producers, 4 groups and access, 5 object stores).
     """
@@ -75,6 +76,7 @@ class Kind:
     requires: tuple[str, ...] = ("ops", "op_records")
     any_of: tuple[str, ...] = ()
     logs: Logs | None = None
+    after_healing: bool = False
 
     @property
     def needs_logs(self) -> Logs:

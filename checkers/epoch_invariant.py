@@ -24,6 +24,7 @@ from checkers.tables import PARTITION, REPLICA, Tables
 
 KIND = Kind(
     name="epoch_invariant",
+    after_healing=True,
     severity=Severity.S2,
     section=4,
     what="leader epochs go forward in a log, and on the destination are not behind the source's",

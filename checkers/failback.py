@@ -22,6 +22,7 @@ from checkers.turned import turned
 _REPORT = "(?i)discard|truncat"
 KIND = Kind(
     name="failback",
+    after_healing=True,
     severity=Severity.S1,
     section=2,
     what="after a failback both logs are identical, and every discarded acknowledged write is reported",

@@ -26,6 +26,7 @@ from checkers.tables import Tables
 
 SKIP = Kind(
     name="group_skip",
+    after_healing=True,
     severity=Severity.S1,
     section=4,
     what="a group that resumes on the destination gets every record that it had not processed",
@@ -35,6 +36,7 @@ SKIP = Kind(
 )
 REWIND = Kind(
     name="group_rewind",
+    after_healing=True,
     severity=Severity.S4,
     section=4,
     what="a group that resumes on the destination reads again at most lag, commit interval and sync spacing",

@@ -27,6 +27,7 @@ from harness.history.ops import Phase
 FORMS = ("active", "behind", "filter", "missing")
 KIND = Kind(
     name="group_overwritten",
+    after_healing=True,
     severity=Severity.S1,
     section=4,
     what="a mirror syncs the groups that it should, and none that is at work on the destination",

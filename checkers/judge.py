@@ -219,15 +219,22 @@ def _incomplete(t: Tables, chosen: Iterable[Checker]) -> tuple[dict[str, str], l
 
 
 def _doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding, ...], list[str]]:
-    """The findings, of which those do not count that rows of a torn file might excuse; and a sentence about these."""
+    """The findings, of which those do not count that rows of a torn file might excuse, or a system that was never
+    healed; and a sentence about these."""
     torn = {name for name in TABLES if any(f"/{name}/" in problem for problem in run.problems)}
     touched = {section for name in torn for section in _TOUCHED.get(name, _EVERY_SECTION)}
-    doubted = [f for f in findings if f.breaches and f.kind.section in touched]
-    if not doubted:
-        return tuple(findings), []
-    kept = tuple(replace(f, breaches=0) if f in doubted else f for f in findings)
-    names = _some([f"{f.kind.name} {f.breaches}" for f in doubted])
-    return kept, [f"{names} may be due to what the torn files held, so nobody is accused of it"]
+    unhealed = bool(run.meta.unhealed)
+    kept: list[Finding] = []
+    told: dict[str, list[str]] = {}
+    for f in findings:
+        cause = "what the torn files held" if f.kind.section in touched else ""
+        if unhealed and f.kind.after_healing:
+            cause = "what the harness could not heal"
+        kept.append(replace(f, breaches=0) if cause else f)
+        if cause and f.breaches:
+            told.setdefault(cause, []).append(f"{f.kind.name} {f.breaches}")
+    doubts = [f"{_some(names)} may be due to {cause}, so nobody is accused of it" for cause, names in told.items()]
+    return tuple(kept), doubts
 
 
 def _proves_nothing(t: Tables) -> list[str]:
@@ -304,6 +311,8 @@ def _unknowns(run: StoredRun, findings: Iterable[Finding]) -> list[str]:
         reasons.append(f"the run {'was interrupted' if meta.status == 'interrupted' else 'failed'}: {meta.why}")
     elif meta.status == "running":
         reasons.append("the run was never finished: its process was killed, or it still runs")
+    if meta.unhealed:
+        reasons.append(f"the harness could not heal: {'; '.join(meta.unhealed)}")
     cut_off = unfinished_reads(run)
     if cut_off:
         reasons.append(f"{cut_off} final reads were cut off, so what they did not reach may be lost or late")

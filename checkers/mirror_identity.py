@@ -45,6 +45,7 @@ GAPS = Kind(
 )
 UNCLEAN = Kind(
     name="unclean_divergence",
+    after_healing=True,
     severity=Severity.S1,
     section=2,
     what="after an unclean election the destination equals the source's new log, or the mirror says FAILED",

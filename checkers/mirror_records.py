@@ -28,6 +28,7 @@ _DAY_MS = 86_400_000
 
 LOSS = Kind(
     name="mirror_loss",
+    after_healing=True,
     severity=Severity.S1,
     section=2,
     what="every record of the source below the cut, neither expired nor compacted away, is on the destination",

@@ -23,6 +23,7 @@ _REPORT = r"(?i)gap|expire|retention|log.?start|out.?of.?range|truncat"
 
 KIND = Kind(
     name="retention_gap",
+    after_healing=True,
     severity=Severity.S1,
     section=2,
     what="when the source's log start passes the destination's end, the gap is reported",

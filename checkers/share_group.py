@@ -20,6 +20,7 @@ from checkers.tables import Tables
 
 KIND = Kind(
     name="share_group",
+    after_healing=True,
     severity=Severity.S2,
     section=4,
     what="share groups' start offsets lie within the destination's log, and no record is skipped after a move",

@@ -23,6 +23,7 @@ from checkers.txn_batches import txn_batches
 
 STUCK = Kind(
     name="stuck",
+    after_healing=True,
     severity=Severity.S3,
     section=1,
     what="after healing, clients, last stable offsets, groups and mirror partitions make progress within the bound",

@@ -1,7 +1,8 @@
 """`thin`: too little happened for a clean result to mean anything.
 
 Proves: the run stayed under the floor that its workload states in run.json (`ok_sends`, `ok_polls`,
-`polled_records_on_destination`, `faults_bit`): then the verdict is unknown at best. Each form counts one figure.
+`polled_records_on_destination`, `faults_bit`): then the verdict is unknown at best. Each form counts one figure. Form
+`nemesis`: a nemesis of the test never bit, whatever others did.
 
 Cannot see: load that was enough in number and poor in kind; a history without a floor (an imported one).
 """
@@ -18,18 +19,41 @@ THIN = Kind(
     name="thin",
     severity=Severity.UNKNOWN,
     section=1,
-    what="the load, and the faults that bit, reach the workload's floor",
+    what="the load, and the faults that bit, reach the workload's floor, and each nemesis bit at least once",
     blind="load that is enough in number and poor in kind",
     sources=("Jepsen: checker stats",),
     requires=("ops",),
-    forms=("ok_sends", "ok_polls", "polled_records_on_destination", "faults_bit"),
+    forms=("ok_sends", "ok_polls", "polled_records_on_destination", "faults_bit", "nemesis"),
 )
 
 
 def find(t: Tables) -> DataFrame | None:
     """One row per figure that is below its floor."""
     frames = [_below(form, figure, t.meta.floor.get(form)) for form, figure in _figures(t).items()]
-    return union(frames)
+    return union([*frames, _idle(t)])
+
+
+def _idle(t: Tables) -> DataFrame | None:
+    """One row per nemesis of a run of ours of which no fault was seen to bite."""
+    if t.stored.imported:
+        return None
+    names = {str(fault["nemesis"]) for fault in t.meta.schedule if "nemesis" in fault}
+    names |= {name.partition(":")[0] for name in t.meta.test.nemeses}
+    if not names:
+        return None
+    asked = t.spark.createDataFrame([(name,) for name in sorted(names)], "name string")
+    bit = t.table("faults").where("action = 'bit' and coalesce(ok, true)").select("name").distinct()
+    return anomalies(
+        asked.join(bit, "name", "left_anti"),
+        "thin",
+        form=F.lit("nemesis"),
+        cluster=None,
+        topic=None,
+        partition=None,
+        offset=None,
+        value=None,
+        explain=sentence("no fault of nemesis %s was seen to bite", "name"),
+    )
 
 
 def _figures(t: Tables) -> dict[str, DataFrame]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.clusters.base import NodeRole
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import start_topology
 from harness.errors import ShatterError, WaitTimeoutError
@@ -31,9 +32,11 @@ from harness.steps import RunSteps
 from harness.winding_up import dump_threads, wind_up
 from nemeses import REGISTRY as NEMESES
 from nemeses.conductor import Conductor
+from nemeses.health import check
 from workloads.base import FinalRead
 
 SETTLED_QUIET_S = 1.0
+LAST_LOOK_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,7 @@ class _Run:
         self.stage = stage
         self.plan = stage.plan
         self.steps = RunSteps(stage, self.make_mirror)
+        self.gone: tuple[str, ...] = ()
 
     def execute(self) -> RunResult:
         stage = self.stage
@@ -186,6 +190,7 @@ class _Run:
                 stage.note(problem)
             if not healing.health.ok:
                 stage.note(f"after healing: {healing.health.seen}")
+            self.gone = healing.health.unhealed
             bites, faults = stage.conductor.bites(), len(stage.conductor.outcomes())
             stage.work(SETTLED_QUIET_S)
             stage.display.say(f"{bites} of {faults} faults bit; {healing.health.seen}")
@@ -222,7 +227,20 @@ class _Run:
 
     def evidence(self) -> None:
         with self.stage.phase(Phase.EVIDENCE, "evidence"):
+            self.note_unhealed()
             self.stage.capture()
+
+    def note_unhealed(self) -> None:
+        """Store what is not well at the end, and which mirror was gone after the healing. A mirror that a scenario has
+        stopped, or that has ended by itself, is not the harness's business."""
+        stage = self.stage
+        mirrors = {node.name for node in stage.topology.nodes() if node.role is NodeRole.MIRROR}
+        last = check(stage.topology, timeout_s=LAST_LOOK_S).unhealed
+        found = [p for p in self.gone if p.startswith(tuple(mirrors))] if mirrors else []
+        found += [p for p in last if not p.startswith(tuple(mirrors) or ("\0",))]
+        if found:
+            stage.recorder.run_file.update(unhealed=found)
+            stage.note(f"the harness could not heal: {'; '.join(found)}")
 
 
 def _first(reads: Sequence[FinalRead]) -> str:

@@ -10,7 +10,7 @@ from threading import Thread
 from typing import TypeVar
 
 from harness.clusters.base import Cluster, Link, Node, NodeRole, NodeState, Topology
-from harness.errors import WaitTimeoutError
+from harness.errors import ShatterError, WaitTimeoutError
 from nemeses.probes import stopped_by_signal
 
 T = TypeVar("T")
@@ -20,9 +20,11 @@ LEAST_S = 2.0  # what each look gets, even when the time is up
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What is not well; nothing is well. seen: the same in one line."""
+    """What is not well; nothing is well. seen: the same in one line. unhealed: those of the problems that are the
+    harness's business, not the mirror's own: a mirror whose process has ended by itself is not among them."""
 
     problems: tuple[str, ...]
+    unhealed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -68,6 +70,7 @@ def check(topology: Topology, *, timeout_s: float) -> Health:
         return max(LEAST_S, deadline - time.monotonic())
 
     looks: list[tuple[str, Callable[[], str | None]]] = []
+    mirrors = {node.name: node for node in topology.nodes() if node.role is NodeRole.MIRROR}
     looks += [(node.name, partial(_node, node)) for node in topology.nodes()]
     looks += [(f"cluster {name}", partial(_cluster, cluster, left)) for name, cluster in topology.clusters.items()]
     looks += [
@@ -75,7 +78,7 @@ def check(topology: Topology, *, timeout_s: float) -> Health:
         for name, link in topology.links.items()
         for broker in link.brokers
     ]
-    problems = []
+    problems, unhealed = [], []
     for what, action in looks:
         try:
             found = bounded(action, timeout_s=left() + LEAST_S, what=f"look at {what}")
@@ -83,7 +86,16 @@ def check(topology: Topology, *, timeout_s: float) -> Health:
             found = f"{what}: {error}"
         if found:
             problems.append(found)
-    return Health(problems=tuple(problems))
+            if what not in mirrors or _is_gone(mirrors[what]):
+                unhealed.append(found)
+    return Health(problems=tuple(problems), unhealed=tuple(unhealed))
+
+
+def _is_gone(node: Node) -> bool:
+    try:
+        return node.state() is NodeState.ABSENT
+    except ShatterError:
+        return False
 
 
 def _node(node: Node) -> str | None:

@@ -125,6 +125,8 @@ class RunMeta(_Open):
     """The faults as they were drawn, in order: fault_id, nemesis, at_s, duration_s, cluster, role, params."""
     floor: dict[str, Any] = Field(default_factory=dict)
     """The least load that proves anything; below it the verdict is unknown."""
+    unhealed: list[str] = Field(default_factory=list)
+    """What the harness could not heal, one sentence each: then what needed a healed system proves nothing."""
     final_reads_cut_off: bool = False
     """Whether the final reads ended before every partition was read to its end."""
     notes: list[str] = Field(default_factory=list)

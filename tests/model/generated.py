@@ -89,11 +89,22 @@ class Sort:
     fixed: dict[str, object]
 
 
+ONE_LIFE: dict[str, object] = {"recreated": False}
+"""The judge cuts the lives of a topic at a point in time yet, so operations that overlap its deletion are called wrong:
+topics that are made again come into the clean examples with the mend of that."""
 SORTS = {
-    "cluster": Sort(500, {}),
-    "mm2": Sort(100, {"mirror": "mm2", "compacted": False, "renamed": True}),
+    "cluster": Sort(500, ONE_LIFE),
+    "mm2": Sort(100, {"mirror": "mm2", "compacted": False, "renamed": True, **ONE_LIFE}),
     "eos": Sort(
-        100, {"mirror": "mm2", "exactly_once": True, "trouble": ("pauses",), "compacted": False, "renamed": True}
+        100,
+        {
+            "mirror": "mm2",
+            "exactly_once": True,
+            "trouble": ("pauses",),
+            "compacted": False,
+            "renamed": True,
+            **ONE_LIFE,
+        },
     ),
     "unclean": Sort(
         60,
@@ -105,6 +116,7 @@ SORTS = {
             "share": False,
             "compacted": False,
             "zombie": False,
+            **ONE_LIFE,
         },
     ),
 }

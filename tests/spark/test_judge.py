@@ -176,3 +176,45 @@ def damage_column(file: Path, name: str) -> None:
     data = bytearray(file.read_bytes())
     data[start : start + 40] = b"\x55" * 40
     file.write_bytes(data)
+
+
+def test_a_nemesis_that_never_bit_is_missed_whatever_others_did(spark: SparkSession, tmp_path: Path) -> None:
+    schedule = [{"fault_id": n, "nemesis": name} for n, name in enumerate(("broker-pause", "link-partition"))]
+
+    def run(name: str, *bit: str) -> Path:
+        h = History(source="shatter", schedule=schedule)
+        h.send("p", "A", "t", 0, "v0", offset=0)
+        h.poll("f", "A", "t", 0, (0, "v0"), phase="final")
+        h.final_read("A", "t", 0, 1)
+        h.log("A", "t", 0, (0, "v0"), broker=1, leader=1)
+        for n, nemesis in enumerate(("broker-pause", "link-partition")):
+            for action in ("inject", *(["bit"] if nemesis in bit else [])):
+                h.row("faults", fault_id=n, name=nemesis, action=action, ok=True)
+        return h.write(tmp_path / name)
+
+    judgement = judge(run("one", "broker-pause"), "kafka-clean", spark)
+    assert judgement.verdict == "unknown"
+    assert "no fault of nemesis link-partition was seen to bite" in judgement.why
+    assert judge(run("both", "broker-pause", "link-partition"), "kafka-clean", spark).verdict == "valid"
+
+
+def test_what_was_never_healed_is_neither_passed_nor_blamed_on_the_mirror(spark: SparkSession, tmp_path: Path) -> None:
+    def history(**meta: Any) -> History:
+        h = History(source="shatter", phases=[{"name": "settle", "start_ns": 0}], topic_map={"t": "t"}, **meta)
+        h.send("p", "A", "t", 0, "v0", "v1", "v2", offset=0)
+        h.log("A", "t", 0, (0, "v0"), (1, "v1"), (2, "v2"), broker=1, leader=1)
+        h.log("B", "t", 0, (0, "v0"), (2, "v2"), broker=1, leader=1)
+        place = {"cluster": "B", "topic": "t", "partition": 0, "mirror": "A-B"}
+        h.row("mirror_states", state="MIRRORING", source_offset=3, destination_offset=3, lag=0, **place)
+        for cluster, values in (("A", (0, 1, 2)), ("B", (0, 2))):
+            h.poll("f", cluster, "t", 0, *((n, f"v{n}") for n in values), phase="final")
+            h.final_read(cluster, "t", 0, 3)
+        return h
+
+    accused = judge(history().write(tmp_path / "healed"), "mm2-at-least-once", spark)
+    assert accused.verdict == "invalid"
+    assert "mirror_loss" in accused.why
+    gone = judge(history(unhealed=["mirror-0 is absent"]).write(tmp_path / "gone"), "mm2-at-least-once", spark)
+    assert gone.verdict == "unknown", gone.why
+    assert "the harness could not heal: mirror-0 is absent" in gone.why
+    assert "mirror_loss 1 may be due to what the harness could not heal" in gone.why

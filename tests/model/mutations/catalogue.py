@@ -11,5 +11,6 @@ MODULES = (clients, isolation, mirrored, stops, producers, groups, access, store
 OUT_OF_REACH: dict[str, str] = {
     "cycle_G0": "Kafka allows it, and clean examples show it by themselves; planted in tests/spark",
     "thin": "the floor is one of the whole run, and a run packs many examples; planted in tests/spark",
+    "duplicate_or_aborted": "it needs a destination without any log; planted in tests/spark",
     "state_key_skew": "the mirrors' state topic is one for all examples of a run; planted in tests/spark",
 }

@@ -1,5 +1,5 @@
-"""What public reports added: reads before a commit, undecided transactions, first reads, new epochs, values sent again,
-topics made again, and the transactions of a mirror that is exactly-once."""
+"""What public reports added: reads before a commit, undecided transactions, new epochs, values sent again, topics made
+again, and the transactions of a mirror that is exactly-once."""
 
 from __future__ import annotations
 
@@ -94,35 +94,35 @@ def tear_an_undecided_transaction(v: Victim) -> bool:
     return False
 
 
-@mutation("poll_skip", consumers=2, groups=0, share=False, trouble=(), producers=("idempotent", "plain"))
-def begin_to_read_too_late(v: Victim) -> bool:
-    """The first poll of a consumer leaves out the first record after the place where it was assigned."""
-    read: set[tuple[str, int]] = set()
-    for poll in v.polls(phase="load", group=None):
-        for number in {r["partition"] for r in poll.records}:
-            key = (poll.op["client"], number)
-            mine = sorted((r for r in poll.records if r["partition"] == number), key=lambda r: r["offset"])
-            start = v.cluster(poll.op["cluster"]).partitions[number].start
-            first = mine[0]["offset"] == start and v.fates[mine[0]["value"]].outcome in SURE
-            if key not in read and first and len(mine) > 1:
-                v.remove_record(mine[0])
-                return True
-            read.add(key)
+@mutation(
+    "sequence_gap",
+    stage=Stage.LOGS,
+    producers=("txn",),
+    tv2=True,
+    base=0,
+    trouble=(),
+    scenario="steady",
+    zombie=False,
+    sends=10,
+)
+def begin_an_epoch_late(v: Victim) -> bool:
+    """The first batch of a later epoch of a producer does not have sequence 0."""
+    for part, b in v.batches("A", transactional=True):
+        earlier = [x for x in part.log.batches if x.pid == b.pid and x.base < b.base and x.control is None]
+        if earlier and all(x.pepoch < b.pepoch for x in earlier):
+            same = (b.pid, b.pepoch)
+            for there in (part, v.w.b.partitions[part.number]):
+                v.rewrite(there, lambda log, same=same: [_shifted(x) if _key(x) == same else x for x in log])  # type: ignore[misc]
+            return True
     return False
 
 
-@mutation(
-    "sequence_gap", stage=Stage.LOGS, producers=("idempotent",), base=0, trouble=(), scenario="steady", zombie=False
-)
-def begin_an_epoch_late(v: Victim) -> bool:
-    """The first batch of a producer and epoch does not have sequence 0, though the log still begins at 0."""
-    found = v.pick(v.batches("A", transactional=False, idempotent=True))
-    if found is None:
-        return False
-    part, chosen = found
-    for there in (part, v.w.b.partitions[part.number]):
-        v.rewrite(there, lambda log: [replace(b, seq=b.seq + 2).sealed() if b.pid == chosen.pid else b for b in log])
-    return True
+def _key(b: Batch) -> tuple[int, int] | None:
+    return (b.pid, b.pepoch) if b.control is None else None
+
+
+def _shifted(b: Batch) -> Batch:
+    return replace(b, seq=b.seq + 2).sealed()
 
 
 @mutation(

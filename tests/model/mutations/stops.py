@@ -55,7 +55,10 @@ def record_a_lower_cut(v: Victim) -> bool:
     partitions=2,
     producers=("txn",),
     on_stop="truncate",
-    **COPIED,
+    **{
+        **COPIED,
+        "may": {**COPIED.get("may", {}), "torn_transaction": "a local transaction of unknown end lost a part"},
+    },
 )
 def cut_a_transaction_in_two(v: Victim) -> bool:
     """One partition was stopped before the transaction, the other behind it. Every asynchronous mirror may do that."""
