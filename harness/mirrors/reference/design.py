@@ -23,6 +23,13 @@ class FetchLimit(StrEnum):
     HIGH_WATERMARK = "high_watermark"
 
 
+class StopAt(StrEnum):
+    """Where a stop ends what is mirrored, while the source can be asked."""
+
+    DECIDED = "decided"
+    CARRIED = "carried"
+
+
 class OnStop(StrEnum):
     """What closes transactions that are open when a partition is stopped."""
 
@@ -137,9 +144,14 @@ class Design:
     """One value per switch; the defaults are the right ones."""
 
     fetch_limit: FetchLimit = _switch(
-        FetchLimit.LAST_STABLE,
-        "Mirror as a read_committed consumer up to the last stable offset, or up to the high watermark with more to "
-        "truncate at a failover.",
+        FetchLimit.HIGH_WATERMARK,
+        "Mirror up to the high watermark, with open transactions to close at a failover, or as a read_committed "
+        "consumer up to the last stable offset, which can lie between a transaction's records and its marker.",
+    )
+    stop_at: StopAt = _switch(
+        StopAt.DECIDED,
+        "A stop carries on until the transactions that were open on the source have ended there, while it can be "
+        "asked, or ends the log where it stands.",
     )
     on_stop: OnStop = _switch(OnStop.ABORT, "How a failover closes transactions that are open on the source.")
     producer_ids: ProducerIds = _switch(
@@ -190,7 +202,7 @@ STRICT: Final = Design()
 PRESETS: Final[Mapping[str, Design]] = {
     "kip-2026-02": replace(
         STRICT,
-        fetch_limit=FetchLimit.HIGH_WATERMARK,
+        stop_at=StopAt.CARRIED,
         on_stop=OnStop.NOTHING,
         producer_ids=ProducerIds.NEGATED,
         pid_reset_record=Toggle.OFF,
@@ -198,6 +210,8 @@ PRESETS: Final[Mapping[str, Design]] = {
     ),
     "kip-2026-03": replace(
         STRICT,
+        fetch_limit=FetchLimit.LAST_STABLE,
+        stop_at=StopAt.CARRIED,
         on_stop=OnStop.TRUNCATE,
         producer_ids=ProducerIds.CLUSTER_REGION,
         pid_reset_record=Toggle.OFF,
@@ -205,6 +219,8 @@ PRESETS: Final[Mapping[str, Design]] = {
     ),
     "kip-2026-05": replace(
         STRICT,
+        fetch_limit=FetchLimit.LAST_STABLE,
+        stop_at=StopAt.CARRIED,
         on_stop=OnStop.TRUNCATE,
         producer_ids=ProducerIds.VERBATIM,
         group_offsets=GroupOffsets.RAW,
@@ -212,6 +228,7 @@ PRESETS: Final[Mapping[str, Design]] = {
     "kip-2026-07": replace(
         STRICT,
         fetch_limit=FetchLimit.HIGH_WATERMARK,
+        stop_at=StopAt.CARRIED,
         on_stop=OnStop.ABORT,
         producer_ids=ProducerIds.VERBATIM,
         leader_epoch=LeaderEpoch.PRESERVE,

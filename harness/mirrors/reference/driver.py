@@ -19,6 +19,7 @@ from harness.mirrors.base import Capability, Cut, PartitionState, PartitionStatu
 from harness.mirrors.driven import DrivenMirror
 from harness.mirrors.reference import driver_config as config
 from harness.mirrors.reference.admin_client import AdminClient, MirrorRow
+from harness.mirrors.reference.design import FetchLimit, design_from
 from harness.mirrors.reference.driver_events import EventRecorder
 from harness.mirrors.reference.driver_processes import Processes
 from harness.mirrors.reference.state_store import TOPIC as STATE_TOPIC
@@ -212,7 +213,7 @@ class ReferenceMirror(DrivenMirror):
 
     def _ends(self, topics: Sequence[str], deadline: float) -> dict[tuple[str, int], int]:
         """What is due: the source's last stable offsets or high watermarks, as the design fetches."""
-        stable = self._settings.design.get("fetch_limit", "last_stable") == "last_stable"
+        stable = design_from(self._settings.design).fetch_limit is FetchLimit.LAST_STABLE
         view = ClusterView(self._source.bootstrap)
         found: dict[tuple[str, int], int] = {}
         try:

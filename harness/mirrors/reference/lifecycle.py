@@ -41,6 +41,7 @@ Work = Callable[[Sequence[Mirrored]], Any]
 Listener = Callable[[PartitionRecord | None, PartitionRecord], None]
 
 PLACED: Final = frozenset(S) - {S.STOPPED}
+CARRYING: Final = frozenset({S.MIRRORING, S.PAUSING, S.PAUSED})
 TO_BE_LED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED, S.STOPPING})
 
 
@@ -122,7 +123,8 @@ class Lifecycle:
                 raise MirrorError(
                     f"{key.topic}-{key.partition} of mirror {key.mirror} is {record.state}; it cannot become {state}"
                 )
-            wanted.append(replace(record, state=state, error="", step=""))
+            carry_on = state is S.STOPPING and record.state in CARRYING
+            wanted.append(replace(record, state=state, error="", step="", carry_on=carry_on))
         await self.save(wanted)
         self.poked.set()
         return len(wanted)

@@ -28,6 +28,7 @@ from harness.mirrors.reference.design import (
     Resume,
     RetentionJump,
     StateKey,
+    StopAt,
     Toggle,
     Unclean,
     design_values,
@@ -38,7 +39,9 @@ FAMILY: Final = "cluster-mirror"
 Test = Callable[[Design], bool]
 
 WRONG: Final[Mapping[str, Test]] = {
-    "fetch_limit-high_watermark": lambda d: d.fetch_limit is FetchLimit.HIGH_WATERMARK,
+    # What is cut to the last stable offset has no committed transaction in part.
+    "fetch_limit-last_stable": lambda d: d.fetch_limit is FetchLimit.LAST_STABLE and d.on_stop is not OnStop.TRUNCATE,
+    "stop_at-carried": lambda d: d.stop_at is StopAt.CARRIED,
     "on_stop-truncate_to_last_stable": lambda d: d.on_stop is OnStop.TRUNCATE,
     "on_stop-nothing": lambda d: d.on_stop is OnStop.NOTHING,
     "producer_ids-verbatim": lambda d: d.producer_ids is ProducerIds.VERBATIM,

@@ -47,7 +47,8 @@ class Settings:
 
     replicas: how many real replicas a mirror topic gets (bounded by the brokers there are). lag_s: how long a follower
     may be behind before it leaves the ISR. budget: bytes held per follower. drain_s: how long a stop waits for
-    followers to come level. crash_at: the step of a life cycle at which the process kills itself (tests).
+    followers to come level. finish_s: how long it waits for transactions that are open on the source to end there.
+    crash_at: the step of a life cycle at which the process kills itself (tests).
     """
 
     broker_id: int
@@ -61,6 +62,7 @@ class Settings:
     heartbeat_s: float = 0.5
     budget: int = 10 * 1024 * 1024
     drain_s: float = 5.0
+    finish_s: float = 5.0
     state_partitions: int = 50
     group_sync_s: float = 5.0
     config_sync_s: float = 5.0

@@ -12,6 +12,7 @@ from typing import Final
 from harness.mirrors.reference.bumping import Bumping
 from harness.mirrors.reference.closing import APPEND_AT_STOP, CUT_AT_STOP, PID_RESET
 from harness.mirrors.reference.destination import reassign_replicas
+from harness.mirrors.reference.finishing import STOP_AT, Finishing
 from harness.mirrors.reference.following import epoch_lists
 from harness.mirrors.reference.leading import Leading
 from harness.mirrors.reference.lifecycle import Lifecycle
@@ -59,6 +60,7 @@ class Stages:
         self._guard = guard
         self._last_sync = last_sync
         self.leading = Leading(lifecycle.hub, looking)
+        self._finishing = Finishing(lifecycle, feed=self._feed)
         self._bumping = Bumping(lifecycle.hub, looking, self.leading)
         lifecycle.work = {
             S.PREPARING: self.prepare,
@@ -107,12 +109,15 @@ class Stages:
         """MIRRORING: lead it (again) and hand the source's batches on."""
         led = await self._lead(group)
         for mirrored in led:
-            if mirrored.resumed:
-                mirrored.resumed = False
-                await RESUME[self._hub.design.resume](mirrored)
-                await self._life.save_source_epochs([mirrored])
+            await self._resume(mirrored)
         self._feed(led)
         self._complain(group, led, "the lead was not taken in time")
+
+    async def _resume(self, mirrored: Mirrored) -> None:
+        if mirrored.resumed:
+            mirrored.resumed = False
+            await RESUME[self._hub.design.resume](mirrored)
+            await self._life.save_source_epochs([mirrored])
 
     async def pause(self, group: Sequence[Mirrored]) -> None:
         """PAUSING: no record more than some follower has already."""
@@ -146,6 +151,7 @@ class Stages:
         group = [m for m in group if m not in handed_over]
         await self._out_of_trouble(group)
         led = [m for m in await self._lead(group) if m.led.high_watermark is not None]
+        await self._carry_on(led)
         self._hold(led)
         self._reached("stop.hold")
         await self._until_level(led, self._hub.settings.drain_s)
@@ -171,6 +177,16 @@ class Stages:
         self._reached("stop.led_elsewhere")
         await self._finish_stop(closed)
         self._complain(group, closed, "in-sync followers did not come level in time")
+
+    async def _carry_on(self, group: Sequence[Mirrored]) -> None:
+        """What the source has decided is carried first, where it was mirrored until the stop."""
+        records = self._life.record_of
+        able = [m for m in group if (r := records(m)).carry_on and r.cut is None and r.last_mirrored < 0]
+        for mirrored in able:
+            await self._resume(mirrored)
+        self._reached("stop.carry_on")
+        await STOP_AT[self._hub.design.stop_at](self._finishing, able)
+        await self._out_of_trouble(group)
 
     async def _handed_over(self, group: Sequence[Mirrored]) -> list[Mirrored]:
         """Those of an interrupted stop that real brokers lead already: clients may write, nothing is to be closed."""

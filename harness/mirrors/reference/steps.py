@@ -22,6 +22,7 @@ STEPS: Final = (
     "prepare.cut",
     "prepare.leveled",
     "prepare.stored",
+    "stop.carry_on",
     "stop.hold",
     "stop.leveled",
     "stop.cut",
