@@ -7,6 +7,9 @@ from typing import Any
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from checkers.carried import bounds, carried
+from checkers.decided import asked
+from checkers.mirroring import PAIR
 from checkers.tables import Tables
 from harness.history.store import StoredRun
 
@@ -25,6 +28,7 @@ def figures(t: Tables) -> dict[str, Any]:
         most = looks.agg(F.max("n").alias("n")).collect()[0]["n"]
         if most is not None:
             found["greatest lag of the mirror, records"] = most
+    found |= left_behind(t)
     if t.has("faults"):
         steps = t.table("faults").where("action in ('inject', 'bit', 'skip')")
         counts = {row["action"]: row["n"] for row in steps.groupBy("action").agg(_proven().alias("n")).collect()}
@@ -32,6 +36,34 @@ def figures(t: Tables) -> dict[str, Any]:
         found["faults that bit"] = counts.get("bit", 0)
         if counts.get("skip"):
             found["faults skipped"] = counts["skip"]
+    return found
+
+
+def left_behind(t: Tables) -> dict[str, int]:
+    """What stops left behind (the recovery point): records, and transactions, that had been acknowledged on the source
+    when the stop was asked for and are not visible on the destination."""
+    if not t.has("mirror_states") or t.table("mirror_states").where("state = 'STOPPED'").isEmpty():
+        return {}
+    values, stops = carried(t), bounds(t)
+    if values is None or stops is None:
+        return {}
+    sent = t.sends.where("outcome in ('acked', 'committed') and partition is not null")
+    sent = sent.join(t.txns.select("cluster", "txn", "decided_ns"), ["cluster", "txn"], "left")
+    sent = sent.select(
+        *(F.col("cluster").alias("source"), *PAIR[2:], "value"),
+        F.coalesce("decided_ns", "done_ns").alias("at"),
+        F.coalesce("txn", F.when(F.col("f") == "txn", F.concat(F.lit("op "), F.col("op").cast("string")))).alias("txn"),
+    )
+    rows = sent.join(F.broadcast(asked(t)), ["source", *PAIR[2:]]).where("at <= asked_ns")
+    rows = rows.join(values.select(*PAIR, "value", "b_visible"), [*PAIR, "value"], "left")
+    missing = F.coalesce("b_visible", F.lit(0)) == 0
+    routes = rows.groupBy("source", "destination").agg(
+        F.count(F.when(missing, 1)).alias("records"), F.countDistinct(F.when(missing, F.col("txn"))).alias("txns")
+    )
+    found = {}
+    for row in routes.sort("source").collect():
+        found[f"RPO {row['source']}-{row['destination']}, records"] = row["records"]
+        found[f"RPO {row['source']}-{row['destination']}, transactions"] = row["txns"]
     return found
 
 

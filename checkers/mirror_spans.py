@@ -34,6 +34,17 @@ def stop_begins(t: Tables) -> DataFrame:
     return ops.select("cluster", "begin", "end")
 
 
+def stop_targets(t: Tables) -> DataFrame:
+    """Operations that stopped a mirror, by topic: cluster, origin_topic (null where it did not say), begin."""
+    ops = t.ops.where("f in ('mirror_stop', 'failover')").select("index", "op", "cluster", "time_ns")
+    targets = t.table("op_records").where("topic is not null").select(F.col("op_index").alias("index"), "topic")
+    rows = ops.join(targets, "index", "left").withColumn("origin_topic", t.canonical())
+    began = F.min("time_ns").over(Window.partitionBy("op"))
+    said = F.max("origin_topic").over(Window.partitionBy("op")).isNotNull()
+    rows = rows.withColumns({"begin": began, "said": said}).where("origin_topic is not null or not said")
+    return rows.select("cluster", "origin_topic", "begin").distinct()
+
+
 def spans(t: Tables) -> DataFrame:
     """Spans of time in which a partition was mirrored without a break: KEY, state (the first), from_ns, until_ns (null:
     to the end of the history)."""

@@ -145,7 +145,8 @@ class Tables:
         """Every record (control records included) of every replica at its last look: the columns of `records`,
         `origin_topic`, the replica's log_start, log_end, high_watermark, last_stable, look_ns, and of data records
         `in_txn`: whether it belongs to a transaction; `txn_end`: the control type of the first marker of its producer
-        id behind it in that log (null outside transactions and for an open one); `aborted`: whether that is ABORT.
+        id behind it in that log (null outside transactions and for an open one); `txn_end_at`: its offset; `aborted`:
+        whether it is ABORT.
         """
         return self._with_txn_end(self._at_last_look(self.table("records")))
 
@@ -167,17 +168,18 @@ class Tables:
 
     def _with_txn_end(self, log: DataFrame) -> DataFrame:
         if not self._markers:
-            log = log.withColumn("in_txn", self._in_transaction())
-            return log.withColumn("txn_end", F.lit(None).cast("string")).withColumn("aborted", F.lit(False))
+            none = {"txn_end": F.lit(None).cast("string"), "txn_end_at": F.lit(None).cast("bigint")}
+            return log.withColumns({"in_txn": self._in_transaction(), **none, "aborted": F.lit(False)})
         # Not by epoch: with transaction version 2 a marker carries the epoch after that of its records.
         # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
         # An imported history may name a transaction and no producer id.
         named = F.when(F.col("producer_id") == -1, F.col("txn"))
         ahead = Window.partitionBy(*REPLICA, "producer_id", named).orderBy(F.desc("offset"))
         ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.col("control_type"))
+        marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.struct("control_type", "offset"))
         log = log.withColumn("in_txn", self._in_transaction())
-        log = log.withColumn("txn_end", F.when(F.col("in_txn"), F.last(marker, ignorenulls=True).over(ahead)))
+        log = log.withColumn("_end", F.when(F.col("in_txn"), F.last(marker, ignorenulls=True).over(ahead)))
+        log = log.withColumns({"txn_end": F.col("_end.control_type"), "txn_end_at": F.col("_end.offset")}).drop("_end")
         return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
 
     def _at_last_look(self, frame: DataFrame) -> DataFrame:

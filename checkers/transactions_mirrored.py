@@ -2,7 +2,8 @@
 
 Proves: what read_committed hides is the same on both clusters below the cut, a transaction that was committed on the
 source is committed on the destination too, and at a stop no transaction over several partitions is there in part.
-The last two are documented limits of an asynchronous mirror; a contract says how much they weigh. A mirror that
+What the source committed beyond the cut is lag as long as the mirror could not know it: see `checkers.decided`.
+The last two are limits of an asynchronous mirror; a contract says how much they weigh. A mirror that
 writes records anew (MM2) keeps no transactions: there only `aborted_set` (aborted records that became visible) and
 `cross_partition` can be told, and a committed record that stays hidden is `mirror_loss`.
 
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.carried import bounds, carried
+from checkers.decided import decided_in_time
 from checkers.mirroring import PAIR, keeps_offsets
 from checkers.tables import Tables
 
@@ -33,8 +35,9 @@ OUTCOME = Kind(
     name="transaction_outcome",
     severity=Severity.INFO,
     section=3,
-    what="a transaction committed on the source is committed on the destination",
-    blind="mirrors that do not keep transactions",
+    what="a transaction committed on the source is committed on the destination, where its marker is below the cut or "
+    "a stop had to wait for it: begun before, committed within 4 s, with a source that could be asked",
+    blind="mirrors that do not keep transactions; transactions of which nothing proves that they began before the stop",
     sources=("KIP-1279: no exactly-once across clusters",),
     requires=_NEEDS,
 )
@@ -75,7 +78,8 @@ def _visible(values: DataFrame, where: DataFrame) -> DataFrame:
 
 
 def _named(t: Tables, rows: DataFrame) -> DataFrame:
-    """Add txn: the transaction's name, by who sent the value or by the log, else its producer and partition."""
+    """Add txn: the transaction's name, by who sent the value or by the log, else its producer and partition; and
+    txn_end_at: the offset of the marker that ends it on the source."""
     sent = t.sends.where("txn is not null or f = 'txn'").select(
         F.col("cluster").alias("source"),
         "value",
@@ -85,7 +89,8 @@ def _named(t: Tables, rows: DataFrame) -> DataFrame:
     sent = sent.dropDuplicates(["source", "value"])
     logs = t.truth_log.where("control_type is null and producer_id is not null")
     logs = logs.select(
-        F.col("cluster").alias("source"), *PAIR[2:], "value", F.col("txn").alias("log_txn"), "producer_id"
+        *(F.col("cluster").alias("source"), *PAIR[2:], "value", F.col("txn").alias("log_txn"), "producer_id"),
+        "txn_end_at",
     ).dropDuplicates(["source", *PAIR[2:], "value"])
     rows = rows.join(sent, ["source", "value"], "left").join(logs, ["source", *PAIR[2:], "value"], "left")
     fallback = sentence("of producer %s in %s-%s", "producer_id", "origin_topic", "partition")
@@ -96,7 +101,7 @@ def _outcomes(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | Non
     if not keeps_offsets(t):
         return None
     hidden = values.where("a_visible > 0 and b_all > 0 and b_alive = 0").join(F.broadcast(where), list(PAIR))
-    hidden = _named(t, hidden.where("a_first < bound"))
+    hidden = decided_in_time(t, _named(t, hidden.where("a_first < bound")))
     one = hidden.groupBy("source", "destination", "txn").agg(
         F.count("*").alias("records"),
         F.min(F.struct("destination_topic", "partition", F.col("b_first").alias("offset"), "value")).alias("first"),

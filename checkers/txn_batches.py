@@ -107,10 +107,10 @@ def _names(t: Tables) -> DataFrame:
         by_value = by_value.where("times = 1 or told = offset").select(*key, "txn")
         rows = stored.unionByName(by_value)
     names = rows.groupBy(*key).agg(F.min("txn").alias("txn"))
-    return names.join(_outcomes(t), ["cluster", "txn"], "left")
+    return names.join(outcomes(t), ["cluster", "txn"], "left")
 
 
-def _outcomes(t: Tables) -> DataFrame:
+def outcomes(t: Tables) -> DataFrame:
     """How transactions ended, as clients saw it: cluster, txn, outcome (committed, aborted, unknown), decided_ns."""
     sent = t.sends.where("txn is not null or f = 'txn'")
     name = F.coalesce("txn", F.concat(F.lit("op "), F.col("op").cast("string")))

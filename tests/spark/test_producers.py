@@ -15,7 +15,9 @@ STRICT = Group("strict", **contract("cluster-mirror/strict"))
 MM2 = Group("mm2", **contract("mm2-exactly-once"))
 OURS = Group("ours", **{**SETTLED, "clusters": {"A": {}}}, **contract("kafka-clean"))
 KEPT = Group("kept", **SETTLED, **contract("cluster-mirror/strict"))  # everything had to arrive
-GROUPS = {g.name: g for g in (ONE, STRICT, MM2, OURS, KEPT)}
+CUT_OFF = Group("cut_off", **contract("cluster-mirror/strict"))  # a fault of the link is at work
+BROKEN_B = Group("broken_b", **contract("cluster-mirror/strict"))  # a fault of B is
+GROUPS = {g.name: g for g in (ONE, STRICT, MM2, OURS, KEPT, CUT_OFF, BROKEN_B)}
 
 
 def of(pid: int, sequence: int = -1, epoch: int = 0, **columns: Any) -> dict[str, Any]:
@@ -390,6 +392,80 @@ def committed_on_the_source_after_the_stop(c: Case) -> list[Found]:
     c.log("A", (16, "x", txn(2)), (17, None, end(2)), log_start=16)
     c.log("B", (16, "x", txn(2)), (17, None, end(2, "ABORT")), (18, None, RESET), log_start=16)
     return [("transaction_outcome", 16, "x")]
+
+
+def stopped_between(c: Case, *, begun_before: bool = True, fault: str | None = None, late_s: float = 0.0) -> None:
+    """A transaction whose records are below the cut, whose COMMIT on A is above it, and which B aborts at the stop."""
+    if fault is not None:
+        c.history.row("faults", fault_id=1, name="link-partition", cluster=fault, action="inject")
+    if begun_before:
+        c.send("A", "x", offset=0, txn="T1")
+    target = [{"action": "target", "topic": c.topic}]
+    c.history.event("admin", "invoke", "mirror_stop", target, cluster="B", time_ns=c.history.now)
+    if not begun_before:
+        c.send("A", "x", offset=0, txn="T1")
+    c.history.event("admin", "ok", "mirror_stop", target, cluster="B", time_ns=c.history.now)
+    c.state("STOPPED", 1, 1)
+    if late_s:
+        at = c.history.now + int(late_s * 1e9)
+        for type_ in ("invoke", "ok"):
+            c.history.event("p", type_, "txn_commit", cluster="A", txn=c.name("T1"), time_ns=at)
+    else:
+        c.end("txn_commit", "A", "T1")
+    c.log("A", (0, "x", txn(2)), (1, None, end(2)))
+    c.log("B", (0, "x", txn(2)), (1, None, end(2, "ABORT")), (2, None, RESET))
+
+
+@STRICT.case
+def a_stop_aborts_what_had_begun_and_the_source_commits(c: Case) -> list[Found]:
+    stopped_between(c)
+    return [("transaction_outcome", 0, "x")]
+
+
+@STRICT.case
+def what_begins_after_the_stop_was_asked_for_is_lag(c: Case) -> list[Found]:
+    stopped_between(c, begun_before=False)
+    return []
+
+
+@STRICT.case
+def what_is_committed_long_after_the_stop_is_lag(c: Case) -> list[Found]:
+    stopped_between(c, late_s=5)
+    return []
+
+
+@STRICT.case
+def what_a_reader_had_seen_before_the_stop_had_begun(c: Case) -> list[Found]:
+    """The send's acknowledgement came later."""
+    c.history.poll("r", "A", c.topic, 0, (0, c.name("x")))
+    stopped_between(c, begun_before=False)
+    return [("transaction_outcome", 0, "x")]
+
+
+@STRICT.case
+def a_marker_below_the_cut_leaves_no_excuse(c: Case) -> list[Found]:
+    """Though it had begun after the stop was asked for: its commit was carried, and turned into an abort."""
+    target = [{"action": "target", "topic": c.topic}]
+    c.history.event("admin", "invoke", "mirror_stop", target, cluster="B", time_ns=c.history.now)
+    c.send("A", "x", offset=0, txn="T1")
+    c.end("txn_commit", "A", "T1")
+    c.history.event("admin", "ok", "mirror_stop", target, cluster="B", time_ns=c.history.now)
+    c.state("STOPPED", 2, 2)
+    c.log("A", (0, "x", txn(2)), (1, None, end(2)))
+    c.log("B", (0, "x", txn(2)), (1, None, end(2, "ABORT")), (2, None, RESET))
+    return [("transaction_outcome", 0, "x"), ("offset_identity", 1, None)]
+
+
+@CUT_OFF.case
+def what_a_source_that_was_cut_off_commits_is_lag(c: Case) -> list[Found]:
+    stopped_between(c, fault="link")
+    return []
+
+
+@BROKEN_B.case
+def a_fault_of_the_destination_excuses_nothing(c: Case) -> list[Found]:
+    stopped_between(c, fault="B")
+    return [("transaction_outcome", 0, "x")]
 
 
 @STRICT.case
