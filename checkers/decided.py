@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 WAIT_NS: Final = 4_000_000_000
 """How long a stop has to wait for a transaction that had begun before it was asked for."""
+_HARMLESS: Final = ("retention", "compaction")
+"""Faults during which a cluster answers as ever."""
 _WRITTEN_NS: Final = 1_000_000_000
 _TXN = ("source", "destination", "txn")
 
@@ -101,6 +103,7 @@ def _reachable(t: Tables, rows: DataFrame) -> DataFrame:
     known = rows.groupBy(*_TXN).agg(F.min("asked_ns").alias("asked_ns"))
     faults = (
         t.table("faults")
+        .where(~F.lower("name").isin(*_HARMLESS))
         .groupBy("fault_id")
         .agg(
             F.first("cluster", ignorenulls=True).alias("hit"),

@@ -152,14 +152,14 @@ def test_failover_and_failback_keep_both_logs_byte_identical(pair: RunningTopolo
         async with running(pair) as mirror:
             await mirror.begin(topic)
             open_one = await asyncio.to_thread(Transactions, a.bootstrap, topic)
-            await mirror.until_at(100 + TRANSACTIONS_BEFORE_OPEN)
+            await mirror.until_at(100 + TRANSACTIONS_ALL)
             await identical_below_open(topic)
             errors = await in_thread(write, b.bootstrap, topic, 1)
             assert [error.code() for error in errors] == [READ_ONLY]  # type: ignore[attr-defined]
             values, stable = await asyncio.to_thread(committed, b.bootstrap, topic)
             assert (len(values), stable) == (103, 100 + TRANSACTIONS_BEFORE_OPEN)
             await mirror.stop_mirroring()
-            assert [mirror.record(p).last_mirrored for p in range(3)] == [108, 100, 100]
+            assert [mirror.record(p).last_mirrored for p in range(3)] == [100 + TRANSACTIONS_ALL, 100, 100]
         assert await in_thread(write, b.bootstrap, topic, 30, partitions=3, tag="b") == []
         await asyncio.to_thread(open_one.end)
         assert await in_thread(write, a.bootstrap, topic, 60, partitions=3, tag="lost") == []

@@ -73,3 +73,27 @@ def test_a_request_that_comes_while_a_record_is_being_stored_is_not_undone() -> 
         assert store.stored[-1] == last
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("state", "carries_on"),
+    [(S.MIRRORING, True), (S.PAUSED, True), (S.PAUSING, True), (S.PREPARING, False), (S.FAILED, False)],
+)
+def test_a_stop_carries_on_only_what_was_mirrored(state: S, carries_on: bool) -> None:
+    async def body() -> None:
+        store = SlowStore()
+        store.free.set()
+        hub: Any = SimpleNamespace(me=100, in_doubt=False, clock=lambda: 0.0)
+        life = Lifecycle(hub, store, CrashPoints())  # type: ignore[arg-type]
+        life.records[KEY] = replace(RECORD, state=state)
+        await life.request([KEY], S.STOPPING, from_states=list(S))
+        assert store.stored[-1].carry_on is carries_on
+        assert PartitionRecord.from_bytes(store.stored[-1].to_bytes()) == store.stored[-1]
+
+    asyncio.run(body())
+
+
+def test_a_record_of_before_this_column_is_read() -> None:
+    stored = RECORD.to_bytes().replace(b'"carry_on":false,', b"")
+    assert b"carry_on" not in stored
+    assert not PartitionRecord.from_bytes(stored).carry_on
