@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 WAIT_NS: Final = 4_000_000_000
 """How long a stop has to wait for a transaction that had begun before it was asked for."""
-_HARMLESS: Final = ("retention", "compaction")
-"""Faults during which a cluster answers as ever."""
+_HARMLESS: Final = ("retention", "compaction", "failover", "mirror_stop")
+"""Of what the faults table has: a cluster answers as ever meanwhile, or it is the stop itself."""
 _WRITTEN_NS: Final = 1_000_000_000
 _TXN = ("source", "destination", "txn")
 
