@@ -145,6 +145,18 @@ def _temporary() -> Path | None:
     return folder
 
 
+def forget_dead_jvm() -> None:
+    """Let the next session start a JVM of its own, when the one that PySpark holds has ended (it was killed, say)."""
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None or process.poll() is None:
+        return
+    context: Any = SparkContext
+    session: Any = SparkSession
+    context._gateway = context._jvm = context._active_spark_context = None
+    session._instantiatedSession = None
+
+
 @contextmanager
 def _launch_settings(temporary: Path | None) -> Iterator[None]:
     """Two globals, other within the block: where PySpark's launcher makes temporary folders, and SIGINT, which PySpark

@@ -16,7 +16,7 @@ os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 import typer
 from rich.console import Console
 
-from harness import __version__
+from harness import __version__, streams
 from harness.errors import EXIT_FAILED, EXIT_USAGE, EXIT_VALID, ShatterError, UsageError
 from harness.plain import plain
 
@@ -304,6 +304,7 @@ def _options(
 
 def main() -> None:
     """Entry point: run a command and exit with its code; an error is one sentence on stderr."""
+    streams.last()
     sys.exit(_main(sys.argv[1:]))
 
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harness import contracts
 from harness.beside import write_beside
 from harness.errors import EXIT_UNKNOWN, EXIT_VALID, ShatterError, UsageError
+from harness.gate_files import GateFiles
 from harness.plain import plain
 from harness.progress import RichDisplay, phase
 from harness.remains import ready_results, remains, remove
 from harness.report.html import report_softly
-from harness.report.junit import write_junit
 from harness.report.results import Results, load_results
-from harness.report.summary import TestOutcome, campaign_exit_code, markdown, table
+from harness.report.summary import TestOutcome, campaign_exit_code, table
 from harness.report.terminal import print_results
 from harness.signals import Interrupts
 from harness.testspec import TestSpec, parse_spec
@@ -50,9 +51,21 @@ class Spark:
 
     def close(self) -> None:
         """Stop it."""
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
+        session, self._session = self._session, None
+        if session is not None:
+            session.stop()
+
+    def end(self) -> None:
+        """Stop it; what stopping it meets costs nothing that was said."""
+        with suppress(Exception):
+            self.close()
+
+    def forget(self) -> None:
+        """Give up the session, whose JVM may have died: the next check gets a new one."""
+        from checkers.session import forget_dead_jvm
+
+        self.end()
+        forget_dead_jvm()
 
 
 class Bench:
@@ -92,7 +105,8 @@ class Bench:
         from harness.runner import run_test
 
         spec, began = plan.spec, time.monotonic()
-        self.console.rule(f"[bold]{spec.name}[/]  contract {plan.contract}  seed {spec.seed}", align="left")
+        title = Text.assemble((plain(spec.name), "bold"), f"  contract {plan.contract}  seed {spec.seed}")
+        self.console.rule(title, align="left")
         display = RichDisplay(self.console)
 
         def outcome(verdict: str, why: str, **more: Any) -> TestOutcome:
@@ -110,8 +124,12 @@ class Bench:
             run = run_test(
                 plan, images=images, out=self.out, display=display, interrupts=self.interrupts, keep=self.keep
             )
+        except KeyboardInterrupt:
+            return outcome("unknown", "the test was interrupted before it began")
         except ShatterError as error:
             return outcome("failed", str(error))
+        except Exception as error:
+            return outcome("failed", _own_fault(error))
         if run.status == "interrupted":
             return outcome(
                 "unknown", f"{run.why}; `shatter check {run.folder}` judges what was recorded", run=run.folder
@@ -126,10 +144,19 @@ class Bench:
         except KeyboardInterrupt:
             why = f"the check was interrupted; `shatter check {run.folder}` judges what was recorded"
             return outcome("unknown", why, run=run.folder)
+        except Exception as error:
+            self.spark.forget()
+            why = f"the check ended with {_own_fault(error)}; `shatter check {run.folder}` judges what was recorded"
+            return outcome("failed", why, run=run.folder)
         print_results(self.console, results, run=run.folder, report=report)
         if run.error is not None and results.verdict != "invalid" and not run.timed_out:
             return outcome("failed", run.why, run=run.folder, report=report, results=results)
         return outcome(results.verdict, results.why, run=run.folder, report=report, results=results)
+
+
+def _own_fault(error: Exception) -> str:
+    told = (str(error).strip().splitlines() or ["no reason given"])[0]
+    return f"{type(error).__name__}: {told[:300]}"
 
 
 def check_run(folder: Path, *, contract: str | None, spark: SparkSession) -> Results:
@@ -169,19 +196,31 @@ def _kept(outcome: TestOutcome) -> str:
     return f"; what was recorded is in {outcome.run}, and `shatter check {outcome.run}` judges it"
 
 
-def _run_all(plans: Sequence[Plan], *, out: Path, keep: bool, master: str, console: Console) -> list[TestOutcome]:
+def _run_all(
+    plans: Sequence[Plan],
+    *,
+    out: Path,
+    keep: bool,
+    master: str,
+    console: Console,
+    after: Callable[[Sequence[TestOutcome]], None] = lambda _outcomes: None,
+) -> list[TestOutcome]:
+    """Run tests one after the other. after: called with all outcomes so far, before the first test and after each."""
     outcomes: list[TestOutcome] = []
+    after(outcomes)
     with ExitStack() as stack:
         bench = Bench(out=out, master=master, keep=keep, console=console)
-        stack.callback(bench.spark.close)
+        stack.callback(bench.spark.end)
         stack.enter_context(bench.interrupts.installed())
         for plan in plans:
             if bench.interrupts.count:
                 outcomes.append(
                     TestOutcome(name=plan.spec.name, verdict="not run", why="the campaign was interrupted", seconds=0.0)
                 )
+                after(outcomes)
                 continue
             outcomes.append(bench.test(plan))
+            after(outcomes)
     return outcomes
 
 
@@ -203,21 +242,16 @@ def run_campaign(
     if kafka_image is not None:
         specs = tuple(spec.model_copy(update={"kafka_image": kafka_image}) for spec in specs)
     plans = [make_plan(spec, given={campaign.where: campaign.text}) for spec in specs]
-    for path in (junit, summary):
-        if path is not None and path.is_dir():
-            raise UsageError(f"{path} is a folder; name a file to write")
+    names = [plan.spec.name for plan in plans]
+    files = GateFiles(name=campaign.name, tests=names, junit=junit, summary=summary, taken=[Path(file)])
+    files.prepare()
     console = Console()
-    outcomes = _run_all(plans, out=out, keep=False, master=master, console=console)
+    outcomes = _run_all(plans, out=out, keep=False, master=master, console=console, after=files.write)
     console.print()
     console.print(table(campaign.name, outcomes))
-    text = markdown(campaign.name, outcomes)
-    if junit is not None:
-        write_junit(junit, campaign.name, outcomes)
-        console.print(f"JUnit XML  {junit}", highlight=False, soft_wrap=True)
-    if summary is not None:
-        summary.parent.mkdir(parents=True, exist_ok=True)
-        summary.write_text(text, encoding="utf-8")
-        console.print(f"summary    {summary}", highlight=False, soft_wrap=True)
+    for what, path in (("JUnit XML ", junit), ("summary   ", summary)):
+        if path is not None:
+            console.print(f"{what} {path}", highlight=False, soft_wrap=True, markup=False)
     return campaign_exit_code(outcomes)
 
 

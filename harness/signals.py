@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first ends the load in good order, the second leaves out what may be left out.
+"""Ctrl-C, SIGTERM and SIGHUP (a closed terminal): the first ends the load in good order, the second hurries.
 
 The first signal raises KeyboardInterrupt in the main thread, so that whatever it waits for ends. While something
 runs that must not be cut (healing, capture, teardown), signals are only counted.
@@ -24,11 +24,15 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[Interrupts]:
-        """Handle SIGINT and SIGTERM within the block; outside the main thread it does nothing."""
+        """Handle these signals within the block; outside the main thread it does nothing. A SIGHUP that is ignored (by
+        `nohup`) stays ignored."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self._handle) for number in numbers}
         try:
             yield self
         finally:

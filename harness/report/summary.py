@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
+from harness.plain import plain
 from harness.report.results import Results
 
 STYLE = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow", "failed": "bold red", "not run": "dim"}
@@ -67,32 +68,37 @@ def markdown(name: str, outcomes: Sequence[TestOutcome]) -> str:
     """The summary that CI systems show beside a build."""
     counts = {v: sum(o.verdict == v for o in outcomes) for v in STYLE}
     head = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    rows = [f"# {name}: {head}", "", "| test | verdict | contract | found | time |", "|---|---|---|---|---|"]
+    rows = [f"# {plain(name)}: {head}", "", "| test | verdict | contract | found | time |", "|---|---|---|---|---|"]
     rows += [
-        f"| {o.name} | **{o.verdict}** | {o.contract} | {o.found() or '–'} | {o.seconds:.0f} s |" for o in outcomes
+        f"| {_cell(o.name)} | **{o.verdict}** | {_cell(o.contract)} | {o.found() or '–'} | {o.seconds:.0f} s |"
+        for o in outcomes
     ]
     for o in outcomes:
         if o.verdict != "valid" or o.lines():
-            rows += ["", f"## {o.name}: {o.verdict}", ""]
+            rows += ["", f"## {plain(o.name)}: {o.verdict}", ""]
             if o.why:
-                rows += [o.why, ""]
-            rows += [f"- {line}" for line in o.lines()]
+                rows += [plain(o.why), ""]
+            rows += [f"- {plain(line)}" for line in o.lines()]
             if o.run is not None:
-                rows += ["", f"Run folder: `{o.run}`"]
+                rows += ["", f"Run folder: `{plain(o.run)}`"]
     return "\n".join(rows) + "\n"
+
+
+def _cell(text: str) -> str:
+    return plain(text).replace("|", "\\|")
 
 
 def table(name: str, outcomes: Sequence[TestOutcome]) -> Table:
     """The summary for the terminal."""
-    result = Table(title=f"Campaign {name}", title_justify="left", expand=False)
+    result = Table(title=Text(f"Campaign {plain(name)}"), title_justify="left", expand=False)
     for column in ("test", "verdict", "found", "time", "report"):
         result.add_column(column, overflow="fold", justify="right" if column == "time" else "left")
     for o in outcomes:
         result.add_row(
-            o.name,
+            Text(plain(o.name)),
             Text(o.verdict, style=STYLE[o.verdict]),
-            o.found() or (o.why if o.verdict != "valid" else "nothing"),
+            Text(plain(o.found() or (o.why if o.verdict != "valid" else "nothing"))),
             f"{o.seconds:.0f} s",
-            str(o.report or o.run or ""),
+            Text(plain(o.report or o.run or "")),
         )
     return result

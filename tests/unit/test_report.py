@@ -161,8 +161,8 @@ def test_junit_counts_and_carries_the_witnesses() -> None:
     assert {k: suite.get(k) for k in ("tests", "failures", "errors", "skipped")} == {
         "tests": "5",
         "failures": "2",
-        "errors": "1",
-        "skipped": "1",
+        "errors": "2",
+        "skipped": "0",
     }
     failure = suite.find("testcase[@name='t-invalid']/failure")
     assert failure is not None

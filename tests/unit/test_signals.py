@@ -18,7 +18,7 @@ def _send(number: int) -> None:
     time.sleep(0.01)  # a point at which Python runs the handler
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_raises_and_stops(number: int) -> None:
     said: list[str] = []
     with Interrupts(say=said.append).installed() as interrupts:

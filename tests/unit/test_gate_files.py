@@ -1,0 +1,77 @@
+"""What a gate leaves for CI: true after every test, never yesterday's, never written over what it must not be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from harness.errors import UsageError
+from harness.gate_files import GateFiles
+from harness.report.junit import junit_xml
+from harness.report.summary import TestOutcome, markdown, table
+
+pytestmark = pytest.mark.unit
+
+
+def outcome(name: str, verdict: str, why: str = "because") -> TestOutcome:
+    return TestOutcome(name=name, verdict=verdict, why=why, seconds=1.0)
+
+
+def counts(file: Path) -> dict[str, str | None]:
+    suite = ET.fromstring(file.read_text(encoding="utf-8"))
+    return {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped")}
+
+
+def test_what_an_earlier_run_left_is_gone_before_the_first_test(tmp_path: Path) -> None:
+    junit, summary = tmp_path / "new" / "junit.xml", tmp_path / "summary.md"
+    summary.write_text("# yesterday: 2 valid")
+    files = GateFiles(name="c", tests=["one", "two"], junit=junit, summary=summary)
+    files.prepare()
+    assert not junit.exists()
+    assert not summary.exists()
+    files.write([])
+    assert counts(junit) == {"tests": "2", "failures": "0", "errors": "2", "skipped": "0"}
+    files.write([outcome("one", "valid")])
+    assert counts(junit) == {"tests": "2", "failures": "0", "errors": "1", "skipped": "0"}
+    assert "1 valid, 1 not run" in summary.read_text(encoding="utf-8")
+    files.write([outcome("one", "valid"), outcome("two", "valid")])
+    assert counts(junit) == {"tests": "2", "failures": "0", "errors": "0", "skipped": "0"}
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["junit.xml", "new", "summary.md"]
+
+
+def test_places_that_cannot_be_written_are_refused_before_the_first_test(tmp_path: Path) -> None:
+    campaign = tmp_path / "campaign.toml"
+    campaign.write_text("[[test]]")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(campaign)
+    same = tmp_path / "a" / ".." / "out"
+    (tmp_path / "a").mkdir()
+    for given, said in (
+        ({"junit": tmp_path / "out", "summary": same}, "both name"),
+        ({"junit": tmp_path}, "is a folder"),
+        ({"summary": tmp_path / "file" / "x"}, "--summary"),
+        ({"junit": campaign}, "which the campaign is read from"),
+        ({"junit": tmp_path / "link"}, "--junit"),
+        ({"junit": Path("/dev/full")}, "is a device"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            GateFiles(name="c", tests=["one"], taken=[campaign], **given).prepare()
+    assert campaign.read_text() == "[[test]]"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_control_characters_and_markup_are_text_everywhere() -> None:
+    odd = outcome("t [/x] \x1b[31m|", "failed", "exited: \x00 \x1b]0;title\x07 \u202e")
+    suite = ET.fromstring(junit_xml("release [/candidate] \x1b", [odd]))
+    assert suite.get("name") == "release [/candidate] \\x1b"
+    error = suite.find("testcase/error")
+    assert error is not None
+    assert error.get("message") == "exited: \\x00 \\x1b]0;title\\x07 \\u202e"
+    text = markdown("c \x1b", [odd])
+    assert "\x1b" not in text
+    assert "\\|" in text
+    shown = table("release [/candidate]", [odd])
+    assert str(shown.title) == "Campaign release [/candidate]"
+    assert [str(cell) for cell in shown.columns[0].cells] == ["t [/x] \\x1b[31m|"]
