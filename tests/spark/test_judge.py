@@ -195,6 +195,8 @@ def test_a_nemesis_that_never_bit_is_missed_whatever_others_did(spark: SparkSess
     judgement = judge(run("one", "broker-pause"), "kafka-clean", spark)
     assert judgement.verdict == "unknown"
     assert "no fault of nemesis link-partition was seen to bite" in judgement.why
+    found = [(f.kind.name, w["form"]) for f in judgement.findings for w in f.witnesses]
+    assert found == [("thin", "nemesis")]
     assert judge(run("both", "broker-pause", "link-partition"), "kafka-clean", spark).verdict == "valid"
 
 
