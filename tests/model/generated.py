@@ -51,6 +51,10 @@ def plans(draw: st.DrawFn, **fixed: object) -> Plan:
         "recreated": draw(st.integers(0, 7)) == 0,
     }
     plan = Plan(**{**drawn, **fixed})  # type: ignore[arg-type]
+    if plan.compacted:
+        # Each cluster's cleaner may take another copy of a value that was sent twice, which the judge cannot tell from
+        # a loss yet; and a failback discards records that have already superseded others (see `trouble.cleaner`).
+        plan = replace(plan, resends=False, compacted=plan.scenario != "failback")
     if plan.scenario != "failback":
         return plan
     if plan.mirror == "mm2":
