@@ -216,12 +216,10 @@ def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
     rows = rows.withColumn("first_seen", F.when(acked & col("lost_form").isNull(), first))
     rows = with_earlier(t, rows)
     same = col("before_seen.client").eqNullSafe(col("client"))
-    # A client that says that it works without idempotence repeats records after what followed them, as it likes.
-    ordered = F.coalesce(col("producer_id") != -1, F.lit(True))
     return rows.withColumns(
         {
-            "is_ack_back": F.coalesce(ordered & told & (col("offset") < col("before_ack.offset")), F.lit(False)),
-            "is_reordered": F.coalesce(ordered & same & (col("first_seen") < col("before_seen.offset")), F.lit(False)),
+            "is_ack_back": F.coalesce(told & (col("offset") < col("before_ack.offset")), F.lit(False)),
+            "is_reordered": F.coalesce(same & (col("first_seen") < col("before_seen.offset")), F.lit(False)),
         }
     )
 

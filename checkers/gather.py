@@ -108,6 +108,8 @@ def _answer(checker: Checker, tables: Tables, fresh: Path) -> tuple[str | None, 
             why = NOTHING
     except _FAILURES as error:
         why = _reason(error)
+    except ConnectionError as error:  # the JVM is gone
+        why = _reason(error)
     except OSError as error:
         if error.errno is not None:  # of a file system: the results cannot be written
             raise

@@ -139,6 +139,7 @@ class Bench:
                 results = check_run(run.folder, contract=None, spark=self.spark())
             report = report_softly(run.folder, say=display.note)
         except ShatterError as error:
+            self.spark.forget()
             why = f"{run.why}; and then: {error}" if run.why else str(error)
             return outcome("failed", why, run=run.folder)
         except KeyboardInterrupt:

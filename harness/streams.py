@@ -9,6 +9,7 @@ import errno
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 
@@ -59,5 +60,10 @@ class Lasting:
 
 def last() -> None:
     """Let standard output and standard error of this process last."""
-    sys.stderr = cast(TextIO, Lasting(sys.stderr))
-    sys.stdout = cast(TextIO, Lasting(sys.stdout, tell=sys.stderr))
+    sys.stderr = cast(TextIO, Lasting(_there(sys.stderr)))
+    sys.stdout = cast(TextIO, Lasting(_there(sys.stdout), tell=sys.stderr))
+
+
+def _there(stream: TextIO | None) -> TextIO:
+    """The stream; where it was closed before the command began, one that goes nowhere."""
+    return Path(os.devnull).open("w", encoding="utf-8") if stream is None else stream

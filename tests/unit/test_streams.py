@@ -33,6 +33,12 @@ def test_a_full_disk_is_told_and_changes_no_exit_code() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_standard_output_that_was_closed_before_changes_no_exit_code() -> None:
+    words = " ".join(f"'{word}'" for word in LIST)
+    done = subprocess.run(["sh", "-c", f"{words} >&-"], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_both_streams_closed_leave_the_code_of_an_error() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*SHATTER, "run", "--seed", "x"], stdout=full, stderr=full, check=False)
