@@ -9,7 +9,7 @@ Cannot see: load that was enough in number and poor in kind; a history without a
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
@@ -43,16 +43,8 @@ def _idle(t: Tables) -> DataFrame | None:
         return None
     asked = t.spark.createDataFrame([(name,) for name in sorted(names)], "name string")
     bit = t.table("faults").where("action = 'bit' and coalesce(ok, true)").select("name").distinct()
-    return anomalies(
-        asked.join(bit, "name", "left_anti"),
-        "thin",
-        form=F.lit("nemesis"),
-        cluster=None,
-        topic=None,
-        partition=None,
-        offset=None,
-        value=None,
-        explain=sentence("no fault of nemesis %s was seen to bite", "name"),
+    return _row(
+        asked.join(bit, "name", "left_anti"), "nemesis", sentence("no fault of nemesis %s was seen to bite", "name")
     )
 
 
@@ -78,8 +70,13 @@ def _below(form: str, figure: DataFrame, floor: object) -> DataFrame | None:
         "polled_records_on_destination": "records were read on the destination",
         "faults_bit": "faults were seen to bite",
     }[form]
+    return _row(figure.where(F.col("n") < floor), form, sentence(f"only %s {words}, the floor is {floor:g}", "n"))
+
+
+def _row(rows: DataFrame, form: str, explain: Column) -> DataFrame:
+    """What a run as a whole lacks: no cluster, place or value is named."""
     return anomalies(
-        figure.where(F.col("n") < floor),
+        rows,
         "thin",
         form=F.lit(form),
         cluster=None,
@@ -87,7 +84,7 @@ def _below(form: str, figure: DataFrame, floor: object) -> DataFrame | None:
         partition=None,
         offset=None,
         value=None,
-        explain=sentence(f"only %s {words}, the floor is {floor:g}", "n"),
+        explain=explain,
     )
 
 

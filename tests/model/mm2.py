@@ -28,23 +28,31 @@ class Mm2(ClusterMirror):
 
     def fetch(self, number: int, *, most: int) -> None:
         """Read up to `most` records of one partition and write them as one batch."""
+        self.carry(number, most, committed=False, pepoch=0)
+        if self.w.chance(0.5):
+            self.flushed[number] = self.position[number]
+
+    def carry(self, number: int, most: int, *, committed: bool, **columns: object) -> bool:
+        """Read up to `most` records (committed ones alone, or all) and write them as one batch with these columns;
+        whether there were any. Records that have expired meanwhile are passed over, and told."""
         a, b = self.w.a.partitions[number], self.w.b.partitions[number]
         if a.start > self.position[number]:
             self.errors[number] = f"source log start {a.start} passed {self.position[number]}: a gap of expired records"
             self.look(number)
             self.position[number] = a.start
-        due = [r for _, r in visible(a.log.batches, committed=False, below=a.hw) if r.offset >= self.position[number]]
+        limit = a.lso if committed else a.hw
+        found = visible(a.log.batches, committed=committed, below=limit)
+        due = [r for _, r in found if r.offset >= self.position[number]]
         chosen = due[:most]
         if chosen:
             seq = self.sequence.get(number, 0)
             self.sequence[number] = seq + len(chosen)
-            columns = {"pid": self.pid, "pepoch": 0, "seq": seq, "time_ms": self.w.book.now_ms}
-            placed = b.append(batch([(r.key, r.value) for r in chosen], **columns))
+            own = {"pid": self.pid, "seq": seq, "time_ms": self.w.book.now_ms, **columns}
+            placed = b.append(batch([(r.key, r.value) for r in chosen], **own))
             b.replicate()
             self.points[number] += [(chosen[0].offset, placed.base), (chosen[-1].offset, placed.last)]
-        self.position[number] = chosen[-1].offset + 1 if len(due) > most else a.hw
-        if self.w.chance(0.5):
-            self.flushed[number] = self.position[number]
+        self.position[number] = chosen[-1].offset + 1 if len(due) > most else max(self.position[number], limit)
+        return bool(chosen)
 
     def refresh(self) -> None:
         """Carry a first record of every partition: the warm-up of a run waits for that."""

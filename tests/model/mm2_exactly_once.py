@@ -7,7 +7,7 @@ the same records again. It reads A at read_committed, so nothing that was aborte
 from __future__ import annotations
 
 from model.book import Row
-from model.logs import batch, marker, visible
+from model.logs import marker
 from model.mm2 import Mm2
 from model.world import World
 
@@ -23,22 +23,8 @@ class ExactlyOnce(Mm2):
 
     def fetch(self, number: int, *, most: int) -> None:
         """Read up to `most` committed records of one partition, write them as one batch, and maybe commit."""
-        a, b = self.w.a.partitions[number], self.w.b.partitions[number]
-        if a.start > self.position[number]:
-            self.errors[number] = f"source log start {a.start} passed {self.position[number]}: a gap of expired records"
-            self.look(number)
-            self.position[number] = a.start
-        due = [r for _, r in visible(a.log.batches, committed=True, below=a.lso) if r.offset >= self.position[number]]
-        chosen = due[:most]
-        if chosen:
-            seq = self.sequence.get(number, 0)
-            self.sequence[number] = seq + len(chosen)
-            columns = {"pid": self.pid, "pepoch": self.pepoch, "seq": seq, "transactional": True}
-            placed = b.append(batch([(r.key, r.value) for r in chosen], time_ms=self.w.book.now_ms, **columns))
-            b.replicate()
+        if self.carry(number, most, committed=True, pepoch=self.pepoch, transactional=True):
             self.under_way.add(number)
-            self.points[number] += [(chosen[0].offset, placed.base), (chosen[-1].offset, placed.last)]
-        self.position[number] = chosen[-1].offset + 1 if len(due) > most else max(self.position[number], a.lso)
         if most > 3 or self.w.chance(0.5):
             self.end("COMMIT")
 
