@@ -25,6 +25,7 @@ from checkers.tables import Tables
 ABORTED_READ = Kind(
     name="aborted_read",
     severity=Severity.S2,
+    told="showed aborted values",
     section=1,
     what="a read_committed reader sees no value of an aborted transaction, and nobody one whose send failed",
     blind="transactions whose end is unknown; polls of unknown isolation level",
@@ -34,6 +35,7 @@ ABORTED_READ = Kind(
 PRECOMMITTED_READ = Kind(
     name="precommitted_read",
     severity=Severity.S2,
+    told="showed values before their commit",
     section=1,
     what="no read_committed reader sees a record before its commit is asked for, and no operation its own before that",
     blind="transactions whose commit is not in the history; polls of unknown isolation level",

@@ -20,6 +20,7 @@ from checkers.tables import PARTITION, REPLICA, Tables
 ACK_MISMATCH = Kind(
     name="ack_mismatch",
     severity=Severity.S1,
+    told="stored other records than it acknowledged",
     section=1,
     what="the record stored at an acknowledged offset is the record that was acknowledged there",
     blind="acknowledgements without an offset; offsets used again after a loss; logs without evidence",

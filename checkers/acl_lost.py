@@ -29,6 +29,7 @@ KIND = Kind(
     name="acl_lost",
     after_healing=True,
     severity=Severity.SEC,
+    told="had ACL bindings against what its administrator asked for",
     section=4,
     what="local ACL bindings stay until an administrator deletes them, mirrored ones follow the source",
     blind="what came and went between two looks; bindings of a source that was never looked at",

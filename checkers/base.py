@@ -57,7 +57,8 @@ ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
 class Kind:
     """One kind of anomaly.
 
-    `what`: what must hold, in one sentence. `blind`: what it cannot see. `sources`: KIP, issue, report or paper
+    `what`: what must hold, in one sentence. `told`: that it did not, after a cluster's name, in the past tense.
+    `blind`: what it cannot see. `sources`: KIP, issue, report or paper
     behind the definition. `requires`: stored tables without which the kind is `unknown`.
     `any_of`: stored tables of which one at least must be there, each for a form of its own.
     `logs`: replicas whose logs must be complete (by default: one of each partition, where logs are required at all).
@@ -71,6 +72,7 @@ class Kind:
     section: int
     what: str
     blind: str
+    told: str = ""
     forms: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     requires: tuple[str, ...] = ("ops", "op_records")

@@ -22,6 +22,7 @@ from checkers.tables import PARTITION, Tables
 KIND = Kind(
     name="checkpoint_rewind",
     severity=Severity.S1,
+    told="got translated offsets that went back or too far",
     section=4,
     what="a translated offset goes back only with the source's, and never lies past the true position",
     blind="translations of records whose source offset nobody knows",

@@ -24,6 +24,7 @@ from checkers.tables import Tables
 KIND = Kind(
     name="commit_lost",
     severity=Severity.S1,
+    told="lost acknowledged offset commits",
     section=4,
     what="an acknowledged offset commit, or a later one, is there at every later fetch, none of an aborted transaction",
     blind="expired offsets, committers that are not recorded",

@@ -22,6 +22,7 @@ from checkers.tables import Tables
 KIND = Kind(
     name="config_reverted",
     severity=Severity.S1,
+    told="had topic configurations changed after the stop",
     section=4,
     what="after the stop only an administrator changes the destination's topic configurations",
     blind="changes before the first look after the stop; entries that were removed",

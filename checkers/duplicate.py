@@ -31,6 +31,7 @@ from checkers.tables import Tables
 DUPLICATE = Kind(
     name="duplicate",
     severity=Severity.S1,
+    told="held values twice",
     section=1,
     what="a partition holds a value once for each send of it, and a destination no more often than its source",
     blind="a second copy that expired before anybody read it; what clients without idempotence sent",

@@ -20,6 +20,7 @@ from checkers.tables import PARTITION, Tables
 END_OFFSET_REGRESSED = Kind(
     name="end_offset_regressed",
     severity=Severity.S2,
+    told="let log ends go back",
     section=1,
     what="log end, high watermark and last stable offset of one leader epoch never go back",
     blind="regresses between looks, and across elections",

@@ -26,6 +26,7 @@ KIND = Kind(
     name="epoch_invariant",
     after_healing=True,
     severity=Severity.S2,
+    told="had leader epochs that went back or fell behind",
     section=4,
     what="leader epochs go forward in a log, and on the destination are not behind the source's",
     blind="epochs that no look, log or client shows",

@@ -24,6 +24,7 @@ KIND = Kind(
     name="failback",
     after_healing=True,
     severity=Severity.S1,
+    told="differed after a failback, or discarded writes without a report",
     section=2,
     what="after a failback both logs are identical, and every discarded acknowledged write is reported",
     blind="what was truncated below the cut and fetched again; unacknowledged writes",

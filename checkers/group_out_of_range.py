@@ -21,6 +21,7 @@ from checkers.tables import Tables
 KIND = Kind(
     name="group_out_of_range",
     severity=Severity.S1,
+    told="got group offsets outside its log",
     section=4,
     what="a synced group offset lies, when it is written, between log start and log end of the destination",
     blind="offsets outside only between two looks; clusters with unclean elections",

@@ -29,6 +29,7 @@ KIND = Kind(
     name="group_overwritten",
     after_healing=True,
     severity=Severity.S1,
+    told="had group offsets synced that must not be, or left out",
     section=4,
     what="a mirror syncs the groups that it should, and none that is at work on the destination",
     blind="members that no look and no poll shows; syncs that nobody recorded",

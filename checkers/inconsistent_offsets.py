@@ -19,6 +19,7 @@ from checkers.tables import PARTITION, Tables
 INCONSISTENT_OFFSETS = Kind(
     name="inconsistent_offsets",
     severity=Severity.S1,
+    told="held two records at one offset",
     section=1,
     what="an offset of a partition holds one record, for every reader and at all times",
     blind="differences between replicas that no client read",

@@ -30,6 +30,7 @@ from checkers.catalogue import CATALOGUE, CHECKERS
 from checkers.completeness import sentence_of
 from checkers.figures import figures, unfinished_reads
 from checkers.gather import gather
+from checkers.headline import Found, headline, why_green
 from checkers.tables import Tables
 from harness import contracts
 from harness.beside import write_beside
@@ -63,21 +64,25 @@ _OF_A_RUN = ("ops", "op_records", "log_ends", "batches", "records", "final_reads
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind that was found. count: all of them; breaches: those that the contract never allows."""
+    """One kind that was found. count: all of them; breaches: those that the contract never allows; found: the same by
+    cluster and by what the contract says there."""
 
     kind: Kind
     count: int
     breaches: int
     level: Level
     reason: str
+    found: tuple[Found, ...] = ()
     witnesses: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What the judge says. verdict: valid, unknown or invalid; unjudged: kind → why it could not be looked at."""
+    """What the judge says. verdict: valid, unknown or invalid; unjudged: kind → why it could not be looked at.
+    headline: verdict and what it holds in one line."""
 
     verdict: str
+    headline: str
     why: str
     contract: Contract
     findings: tuple[Finding, ...]
@@ -91,6 +96,7 @@ class Judgement:
         """The content of results.json."""
         return {
             "valid": {VALID: True, INVALID: False, UNKNOWN: "unknown"}[self.verdict],
+            "headline": self.headline,
             "why": self.why,
             "contract": self.contract.name,
             "anomalies": {
@@ -140,9 +146,12 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
         unknowns = [*run.problems, *missing, *holes, *doubtful, *gathered.failures, *_unknowns(run, findings)]
         if not unknowns and not findings:
             unknowns = _proves_nothing(tables)
+        verdict, found = _verdict(findings, unknowns), [one for finding in findings for one in finding.found]
+        why = _why(findings, unknowns) or why_green(promised, found)
         judgement = Judgement(
-            verdict=_verdict(findings, unknowns),
-            why=_why(findings, unknowns),
+            verdict=verdict,
+            headline=headline(verdict, why, found),
+            why=why,
             contract=promised,
             findings=findings,
             looked_at=looked_at,
@@ -277,10 +286,20 @@ def _findings(stored: DataFrame | None, contract: Contract) -> tuple[Finding, ..
                 breaches=sum(g["count"] for g in bad),
                 level=clause.level,
                 reason=clause.reason,
+                found=_by_cluster(kind, mine, contract),
                 witnesses=tuple(quoted.get(name, ())),
             )
         )
     return tuple(findings)
+
+
+def _by_cluster(kind: Kind, groups: Iterable[dict[str, Any]], contract: Contract) -> tuple[Found, ...]:
+    counts: dict[tuple[str | None, Level, str], int] = {}
+    for g in groups:
+        clause = contract.clause(g["kind"], form=g["form"], cluster=g["cluster"])
+        key = (g["cluster"], clause.level, clause.reason)
+        counts[key] = counts.get(key, 0) + g["count"]
+    return tuple(Found(kind, cluster, count, level, reason) for (cluster, level, reason), count in counts.items())
 
 
 def _level(contract: Contract, group: dict[str, Any]) -> Level:
@@ -334,7 +353,7 @@ def _verdict(findings: Iterable[Finding], unknowns: Sequence[str]) -> str:
 def _why(findings: Sequence[Finding], unknowns: Sequence[str]) -> str:
     bad = [f for f in findings if f.breaches and f.kind.severity is not Severity.UNKNOWN]
     parts = [f"{f.kind.name} {f.breaches}: {f.reason}" for f in bad]
-    return "; ".join([*parts, *unknowns]) or "nothing was found that the contract never allows"
+    return "; ".join([*parts, *unknowns])
 
 
 def _some(names: Sequence[str], most: int = 4) -> str:

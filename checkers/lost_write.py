@@ -26,6 +26,7 @@ from checkers.txn_batches import txn_batches
 LOST_WRITE = Kind(
     name="lost_write",
     severity=Severity.S1,
+    told="lost acknowledged writes",
     section=1,
     what="every acknowledged record, and every record of a committed transaction, can be read afterwards",
     blind="records that expired lawfully; superseded records of compacted topics; sends that were never acknowledged",

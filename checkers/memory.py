@@ -20,6 +20,7 @@ from checkers.tables import Tables
 KIND = Kind(
     name="memory",
     severity=Severity.S4,
+    told="used memory beyond its bound",
     section=4,
     what="a mirror's memory is bounded by fetchers and response size, whatever the number of partitions",
     blind="peaks between two looks",

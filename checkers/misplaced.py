@@ -22,6 +22,7 @@ from checkers.tables import PARTITION, Tables
 PHANTOM = Kind(
     name="phantom",
     severity=Severity.S1,
+    told="showed values that nobody sent, or took back what was read",
     section=1,
     what="every value that is read was sent, and what was read once stays",
     blind="a wrong value that equals one that was sent",
@@ -31,6 +32,7 @@ PHANTOM = Kind(
 MISPLACED = Kind(
     name="misplaced",
     severity=Severity.S1,
+    told="showed values in another partition than theirs",
     section=1,
     what="every value is read from the topic and partition to which it was sent",
     blind="the partition of a send that never learnt it",

@@ -15,6 +15,7 @@ from checkers.tables import Tables
 KIND = Kind(
     name="name_leak",
     severity=Severity.SEC,
+    told="told names of mirrors to principals without rights",
     section=4,
     what="a principal without rights on mirrors learns no mirror's name",
     blind="ways of asking that nobody tried",

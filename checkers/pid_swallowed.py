@@ -22,6 +22,7 @@ from checkers.tables import PARTITION, Tables
 KIND = Kind(
     name="pid_swallowed",
     severity=Severity.S1,
+    told="took new writes for repeated ones",
     section=3,
     what="an acknowledged local write is at its offset, not deduplicated against a mirrored producer's state",
     blind="the cause, where the log does not state sequences",

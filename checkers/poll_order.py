@@ -27,6 +27,7 @@ from checkers.tables import Tables
 POLL_SKIP = Kind(
     name="poll_skip",
     severity=Severity.S2,
+    told="let consumers skip records",
     section=1,
     what="a consumer that is not reassigned reads every record of its partition that it is entitled to",
     blind="records that nobody saw; expired records; members of groups without recorded assignments",
@@ -36,6 +37,7 @@ POLL_SKIP = Kind(
 NONMONOTONIC_POLL = Kind(
     name="nonmonotonic_poll",
     severity=Severity.S2,
+    told="let consumers go back",
     section=1,
     what="a consumer that is not reassigned never goes back",
     blind="members of groups without recorded assignments",

@@ -19,6 +19,7 @@ from checkers.tables import PARTITION, REPLICA, Tables
 DIVERGENCE = Kind(
     name="replica_divergence",
     severity=Severity.S1,
+    told="had replicas that differ",
     section=2,
     what="all replicas of a partition hold equal batches below the high watermark, after quiet",
     blind="what was equal again at the last look; differences above the high watermark",
@@ -29,6 +30,7 @@ DIVERGENCE = Kind(
 CRC = Kind(
     name="crc_invalid",
     severity=Severity.S1,
+    told="stored batches with a wrong CRC",
     section=2,
     what="the CRC32C stored in every batch is that of its bytes",
     blind="base offset and leader epoch, which Kafka's CRC does not cover",

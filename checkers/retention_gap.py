@@ -25,6 +25,7 @@ KIND = Kind(
     name="retention_gap",
     after_healing=True,
     severity=Severity.S1,
+    told="skipped what had expired without a report",
     section=2,
     what="when the source's log start passes the destination's end, the gap is reported",
     blind="records without an acknowledgement; reports that went only to the mirror's own log",

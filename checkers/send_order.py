@@ -20,6 +20,7 @@ from checkers.tables import Tables
 NONMONOTONIC_SEND = Kind(
     name="nonmonotonic_send",
     severity=Severity.S2,
+    told="acknowledged sends at falling offsets",
     section=1,
     what="the offsets that one process is told for one partition go up in the order of its sends",
     blind="sends without an acknowledged offset; sends under way at once without idempotence",
@@ -28,6 +29,7 @@ NONMONOTONIC_SEND = Kind(
 REORDERED = Kind(
     name="reordered",
     severity=Severity.S2,
+    told="stored records out of the order of their sends",
     section=1,
     what="acknowledged records of one producer lie in a partition in the order in which it sent them",
     blind="sends whose end is unknown; sends under way at once without idempotence",

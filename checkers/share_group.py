@@ -22,6 +22,7 @@ KIND = Kind(
     name="share_group",
     after_healing=True,
     severity=Severity.S2,
+    told="moved share groups out of range or past records",
     section=4,
     what="share groups' start offsets lie within the destination's log, and no record is skipped after a move",
     blind="records in flight above the start offset",

@@ -23,6 +23,7 @@ from checkers.tables import Tables
 KIND = Kind(
     name="state_graph",
     severity=Severity.S2,
+    told="had mirror states that its design does not allow",
     section=4,
     what="mirror states move along the design's edges; a refused operation changes nothing",
     blind="states between two looks",

@@ -17,6 +17,7 @@ from checkers.tables import REPLICA, Tables
 KIND = Kind(
     name="state_key_skew",
     severity=Severity.S4,
+    told="crowded one partition of the mirror state topic",
     section=4,
     what="of 1,000 or more keys of the mirror state topic no partition holds more than twice the mean",
     blind="fewer than 1,000 keys; keys that compaction removed; how hot a key is",

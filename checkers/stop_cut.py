@@ -26,6 +26,7 @@ _RESETTING = ("kip-2026-05", "kip-2026-07")
 KIND = Kind(
     name="stop_cut",
     severity=Severity.S1,
+    told="was not cut at the stop as its design says",
     section=2,
     what="at the stop the destination ends at the cut, open transactions are closed once, then ids are reset",
     blind="the moment between the stop and the next look; whether brokers honour the reset",

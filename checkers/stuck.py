@@ -25,6 +25,7 @@ STUCK = Kind(
     name="stuck",
     after_healing=True,
     severity=Severity.S3,
+    told="stood still after healing",
     section=1,
     what="after healing, clients, last stable offsets, groups and mirror partitions make progress within the bound",
     blind="stand-stills shorter than the bound or between looks",

@@ -19,6 +19,7 @@ from checkers.tables import Tables
 TORN_TRANSACTION = Kind(
     name="torn_transaction",
     severity=Severity.S1,
+    told="showed transactions in part",
     section=1,
     what="after its end, read_committed readers see all records of a transaction or none",
     blind="records of an undecided transaction that nobody ever saw; transactions cut by a mirror's stop",

@@ -21,6 +21,7 @@ from checkers.tables import Tables
 KIND = Kind(
     name="written_while_mirrored",
     severity=Severity.S1,
+    told="took writes while it was mirrored",
     section=4,
     what="no client's write to the destination succeeds before the partition is stopped; the refusal says why",
     blind="partitions without recorded states; writers that the history does not record",

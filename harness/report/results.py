@@ -42,10 +42,11 @@ class AnomalyResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """results.json. verdict: valid, unknown or invalid; raw: the whole document, whose texts may hold anything, while
-    those of the other fields are plain (harness.plain)."""
+    """results.json. verdict: valid, unknown or invalid; headline: the verdict and what it holds in one line; raw: the
+    whole document, whose texts may hold anything, while those of the other fields are plain (harness.plain)."""
 
     verdict: str
+    headline: str
     why: str
     contract: str
     anomalies: tuple[AnomalyResult, ...]
@@ -68,8 +69,10 @@ def parse_results(document: dict[str, Any]) -> Results:
     anomalies.sort(key=lambda a: (a.allowed, a.severity, a.kind))
     for key, kind in (("looked_at", list), ("not_looked_at", dict), ("figures", dict)):
         _of(document, key, kind)
+    verdict = WORDS[document["valid"]]
     return Results(
-        verdict=WORDS[document["valid"]],
+        verdict=verdict,
+        headline=plain(document.get("headline") or verdict),
         why=plain(document.get("why", "")),
         contract=plain(document.get("contract", "")),
         anomalies=tuple(anomalies),

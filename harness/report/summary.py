@@ -43,6 +43,13 @@ class TestOutcome:
                 lines.append(f"{anomaly.kind} × {anomaly.count} ({word}){': ' + first[0] if first else ''}")
         return lines
 
+    @property
+    def headline(self) -> str:
+        """The verdict and what it holds in one line; of a test without a stored verdict the verdict alone."""
+        if self.results is None or self.results.verdict != self.verdict:
+            return self.verdict
+        return self.results.headline
+
     def found(self) -> str:
         """All kinds that were found, short."""
         if self.results is None:
@@ -70,18 +77,24 @@ def markdown(name: str, outcomes: Sequence[TestOutcome]) -> str:
     head = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     rows = [f"# {plain(name)}: {head}", "", "| test | verdict | contract | found | time |", "|---|---|---|---|---|"]
     rows += [
-        f"| {_cell(o.name)} | **{o.verdict}** | {_cell(o.contract)} | {o.found() or '–'} | {o.seconds:.0f} s |"
+        f"| {_cell(o.name)} | {_verdict_cell(o)} | {_cell(o.contract)} | {o.found() or '–'} | {o.seconds:.0f} s |"
         for o in outcomes
     ]
     for o in outcomes:
         if o.verdict != "valid" or o.lines():
-            rows += ["", f"## {plain(o.name)}: {o.verdict}", ""]
+            rows += ["", f"## {plain(o.name)}: {plain(o.headline)}", ""]
             if o.why:
                 rows += [plain(o.why), ""]
             rows += [f"- {plain(line)}" for line in o.lines()]
             if o.run is not None:
                 rows += ["", f"Run folder: `{plain(o.run)}`"]
     return "\n".join(rows) + "\n"
+
+
+def _verdict_cell(o: TestOutcome) -> str:
+    """The word; of a green also what it holds."""
+    holds = o.verdict == "valid" and o.headline != o.verdict
+    return f"**{o.verdict}**" + (f": {_cell(o.headline.removeprefix('valid, '))}" if holds else "")
 
 
 def _cell(text: str) -> str:
@@ -97,8 +110,14 @@ def table(name: str, outcomes: Sequence[TestOutcome]) -> Table:
         result.add_row(
             Text(plain(o.name)),
             Text(o.verdict, style=STYLE[o.verdict]),
-            Text(plain(o.found() or (o.why if o.verdict != "valid" else "nothing"))),
+            Text(plain(_table_cell(o))),
             f"{o.seconds:.0f} s",
             Text(plain(o.report or o.run or "")),
         )
     return result
+
+
+def _table_cell(o: TestOutcome) -> str:
+    if o.verdict == "valid":
+        return "nothing" if o.headline == o.verdict else o.headline
+    return o.found() or o.why

@@ -18,12 +18,10 @@ WORD_STYLE = {"never": "bold red", "unknown": "yellow"}
 
 def print_results(console: Console, results: Results, *, run: Path, report: Path | None) -> None:
     """Print the verdict, every kind that was found with its first witnesses, and the paths."""
-    headline = Text(results.verdict.upper(), style=STYLE[results.verdict])
-    headline.append(
-        f"  {plain(run.name)}" + (f"  contract {results.contract}" if results.contract else ""), style="default"
-    )
-    console.print(headline)
-    if results.why:
+    console.print(Text(results.headline, style=STYLE[results.verdict]), soft_wrap=True)
+    contract = f"  contract {results.contract}" if results.contract else ""
+    console.print(f"{plain(run.name)}{contract}", highlight=False, markup=False)
+    if results.why and results.why not in results.headline:
         console.print(results.why, highlight=False, markup=False)
     found = [a for a in results.anomalies if a.count]
     if found:

@@ -45,6 +45,7 @@ def test_worst_wins_and_witnesses_are_capped_and_the_same_again(spark: SparkSess
     again = stored(run)
     judge(run, "kafka-clean", spark)
     assert first.verdict == "invalid"
+    assert first.headline == "invalid, 10 never allowed: A lost acknowledged writes (S1)"
     assert again["valid"] is False
     lost = again["anomalies"]["lost_write"]
     assert lost["count"] == 10
@@ -63,7 +64,9 @@ def test_an_unclean_election_on_a_is_a_loss_of_a_alone(spark: SparkSession, tmp_
     assert (lost["count"], lost["allowed"]) == (10, True)
     assert {w["cluster"] for w in lost["witnesses"]} == {"A"}
     assert judgement["valid"] is True
-    assert lost["reason"]
+    assert judgement["headline"] == "valid, 10 allowed: A lost acknowledged writes (S1)"
+    assert stored(run)["headline"] == judgement["headline"]
+    assert lost["reason"] in judgement["why"]
 
 
 def test_a_checker_that_breaks_makes_its_kinds_unknown(

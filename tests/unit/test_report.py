@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from harness.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, HistoryError
 from harness.history.schema import TABLES
@@ -17,7 +19,8 @@ from harness.report.html import write_report
 from harness.report.junit import junit_xml
 from harness.report.results import load_results, parse_results
 from harness.report.series import fault_spans, read_series
-from harness.report.summary import TestOutcome, campaign_exit_code, markdown
+from harness.report.summary import TestOutcome, campaign_exit_code, markdown, table
+from harness.report.terminal import print_results
 
 pytestmark = pytest.mark.unit
 
@@ -169,6 +172,26 @@ def test_junit_counts_and_carries_the_witnesses() -> None:
     assert failure.text is not None
     assert "mirror_loss × 2 (never allowed): A append-0-1 offset 7" in failure.text
     assert "duplicate × 5 (allowed)" in failure.text
+
+
+def test_what_a_green_holds_is_in_every_summary(run: Path) -> None:
+    held = "valid, 107 allowed: A lost acknowledged writes (S1)"
+    anomalies = {"lost_write": {"count": 107, "severity": "S1", "allowed": True, "level": "allowed"}}
+    document = {"valid": True, "headline": held, "why": "allowed <so>", "anomalies": anomalies}
+    (run / "results.json").write_text(json.dumps(document))
+    outcome = _outcome("valid", results=parse_results(document), run=run)
+    assert f"<h1>{held}</h1>" in write_report(run).read_text()
+    text = markdown("c", [outcome])
+    assert "| t-valid | **valid**: 107 allowed: A lost acknowledged writes (S1) |" in text
+    assert f"## t-valid: {held}" in text
+    told = ET.fromstring(junit_xml("c", [outcome])).findtext("testcase/system-out") or ""
+    assert told.splitlines()[0] == held
+    console = Console(file=io.StringIO(), width=300)
+    print_results(console, parse_results(document), run=run, report=None)
+    console.print(table("c", [outcome]))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.startswith(held + "\n")
+    assert held in shown.split("Campaign")[1]
 
 
 def test_the_markdown_summary_names_every_test_and_what_was_found() -> None:
