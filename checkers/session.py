@@ -145,11 +145,16 @@ def _temporary() -> Path | None:
     return folder
 
 
-def forget_dead_jvm() -> None:
-    """Let the next session start a JVM of its own, when the one that PySpark holds has ended (it was killed, say)."""
+def jvm_died() -> bool:
+    """Whether the JVM that PySpark started has ended (it was killed, say)."""
     gateway: Any = SparkContext._gateway
     process = getattr(gateway, "proc", None)
-    if process is None or process.poll() is None:
+    return process is not None and process.poll() is not None
+
+
+def forget_dead_jvm() -> None:
+    """Let the next session start a JVM of its own, when the one that PySpark holds has ended."""
+    if not jvm_died():
         return
     context: Any = SparkContext
     session: Any = SparkSession

@@ -1,6 +1,6 @@
 """The command `shatter`. Only parses, calls one function per command, and turns errors into one sentence.
 
-Exit codes: 0 valid, 1 invalid, 2 unknown, 254 bad arguments, 255 the program failed.
+Exit codes: 0 valid, 1 invalid, 2 unknown (also when interrupted), 254 bad arguments, 255 the program failed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import typer
 from rich.console import Console
 
 from harness import __version__, streams
-from harness.errors import EXIT_FAILED, EXIT_USAGE, EXIT_VALID, ShatterError, UsageError
+from harness.errors import EXIT_FAILED, EXIT_UNKNOWN, EXIT_USAGE, EXIT_VALID, ShatterError, UsageError
 from harness.plain import plain
+from harness.signals import SIGNALS, Interrupts
 
 app = typer.Typer(
     name="shatter",
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 
 _LINE_END = "\n"
+_TYPERS_INTERRUPT = 130  # what Typer makes of KeyboardInterrupt
 
 OutOption = Annotated[Path, typer.Option("--out", help="folder for runs")]
 KeepOption = Annotated[bool, typer.Option("--keep", help="leave the clusters running afterwards")]
@@ -200,7 +202,7 @@ def export(
     """Write a run's history in another format, so that another checker can judge it."""
     from harness.cutting import cut_short
 
-    with cut_short(f"the export of {path}", code=EXIT_FAILED):
+    with cut_short(f"the export of {path}"):
         from harness.commands import export_run
 
         code = export_run(path, edn=edn, cluster=cluster)
@@ -212,7 +214,7 @@ def report_command(path: Annotated[Path, typer.Argument(help="a run's folder tha
     """Make the HTML report of a run again."""
     from harness.cutting import cut_short
 
-    with cut_short(f"the report of {path}", code=EXIT_FAILED):
+    with cut_short(f"the report of {path}"):
         from harness.report.html import write_report
 
         written = write_report(path)
@@ -315,8 +317,10 @@ def _main(arguments: list[str]) -> int:
         text = f"error: {plain(message, keep=_LINE_END)}"
         errors.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
 
+    interrupts = Interrupts()
     try:
-        code = app(args=arguments, prog_name="shatter", standalone_mode=False)
+        with interrupts.installed(ignored=frozenset(SIGNALS)), interrupts.exposed("ending"):
+            code = app(args=arguments, prog_name="shatter", standalone_mode=False)
     except ShatterError as error:
         complain(str(error))
         return error.exit_code
@@ -328,11 +332,14 @@ def _main(arguments: list[str]) -> int:
         return EXIT_USAGE
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
-        return EXIT_FAILED
+        return EXIT_UNKNOWN
     except Exception as error:
         errors.print_exception()
         complain(f"this is a fault of shatterproof itself ({type(error).__name__}: {error}); please report it")
         return EXIT_FAILED
+    if code == _TYPERS_INTERRUPT and interrupts.count:
+        complain("interrupted")
+        return EXIT_UNKNOWN
     return code if isinstance(code, int) else EXIT_VALID
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,8 @@ from rich.text import Text
 
 from harness import contracts
 from harness.beside import write_beside
-from harness.errors import EXIT_UNKNOWN, EXIT_VALID, ShatterError, UsageError
+from harness.cutting import cut_short
+from harness.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, ShatterError, UsageError
 from harness.gate_files import GateFiles
 from harness.plain import plain
 from harness.progress import RichDisplay, phase
@@ -24,7 +27,7 @@ from harness.report.html import report_softly
 from harness.report.results import Results, load_results
 from harness.report.summary import TestOutcome, campaign_exit_code, table
 from harness.report.terminal import print_results
-from harness.signals import Interrupts
+from harness.signals import Interrupts, tell
 from harness.testspec import TestSpec, parse_spec
 
 if TYPE_CHECKING:
@@ -42,9 +45,11 @@ class Spark:
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
-        """The session."""
-        from checkers.session import spark_session
+        """The session; a new one where the JVM of the last has died."""
+        from checkers.session import jvm_died, spark_session
 
+        if self._session is not None and jvm_died():
+            self.forget()
         if self._session is None:
             self._session = spark_session(master=self._master)
         return self._session
@@ -74,7 +79,7 @@ class Bench:
     def __init__(self, *, out: Path, master: str, keep: bool, console: Console) -> None:
         self.out, self.keep, self.console = out, keep, console
         self.spark = Spark(master)
-        self.interrupts = Interrupts(say=lambda text: console.print(text, style="yellow", markup=False))
+        self.interrupts = Interrupts()
         self._images: dict[str | None, ImageSet] = {}
 
     def images(self, kafka_image: str | None) -> ImageSet:
@@ -100,8 +105,11 @@ class Bench:
                 client.close()
         return self._images[kafka_image]
 
-    def test(self, plan: Plan) -> TestOutcome:
-        """Run, judge and report one test. An error of the run is an outcome, not an exception."""
+    def test(self, plan: Plan, *, cut: Callable[[TestOutcome], int] = lambda _outcome: EXIT_UNKNOWN) -> TestOutcome:
+        """Run, judge and report one test. An error of the run is an outcome, not an exception.
+
+        cut: gets the outcome when a signal cuts the check short and this process is about to end; gives the exit code.
+        """
         from harness.runner import run_test
 
         spec, began = plan.spec, time.monotonic()
@@ -120,7 +128,8 @@ class Bench:
             )
 
         try:
-            images = self.images(spec.kafka_image)
+            with self.interrupts.exposed("ending before the test begins"):
+                images = self.images(spec.kafka_image)
             run = run_test(
                 plan, images=images, out=self.out, display=display, interrupts=self.interrupts, keep=self.keep
             )
@@ -130,34 +139,44 @@ class Bench:
             return outcome("failed", str(error))
         except Exception as error:
             return outcome("failed", _own_fault(error))
+        judges = f"`shatter check {run.folder}` judges what was recorded"
         if run.status == "interrupted":
-            return outcome(
-                "unknown", f"{run.why}; `shatter check {run.folder}` judges what was recorded", run=run.folder
-            )
+            return outcome("unknown", f"{run.why}; {judges}", run=run.folder)
+        if self.interrupts.count:
+            ended = run.why or "the run came to its end, and the command was interrupted before it was judged"
+            return outcome("unknown" if run.error is None else "failed", f"{ended}; {judges}", run=run.folder)
+        interrupted = outcome("unknown", f"the check was interrupted; {judges}", run=run.folder)
         try:
-            with phase(display, "check"):
+            with cut_short(f"the check of {run.folder}", last=lambda: cut(interrupted)), phase(display, "check"):
                 results = check_run(run.folder, contract=None, spark=self.spark())
-            report = report_softly(run.folder, say=display.note)
         except ShatterError as error:
             self.spark.forget()
             why = f"{run.why}; and then: {error}" if run.why else str(error)
             return outcome("failed", why, run=run.folder)
-        except KeyboardInterrupt:
-            why = f"the check was interrupted; `shatter check {run.folder}` judges what was recorded"
-            return outcome("unknown", why, run=run.folder)
         except Exception as error:
             self.spark.forget()
-            why = f"the check ended with {_own_fault(error)}; `shatter check {run.folder}` judges what was recorded"
-            return outcome("failed", why, run=run.folder)
-        print_results(self.console, results, run=run.folder, report=report)
-        if run.error is not None and results.verdict != "invalid" and not run.timed_out:
-            return outcome("failed", run.why, run=run.folder, report=report, results=results)
-        return outcome(results.verdict, results.why, run=run.folder, report=report, results=results)
+            return outcome("failed", f"the check ended with {_own_fault(error)}; {judges}", run=run.folder)
+        verdict, why = results.verdict, results.why
+        if run.error is not None and verdict != "invalid" and not run.timed_out:
+            verdict, why = "failed", run.why
+        judged = outcome(verdict, why, run=run.folder, results=results)
+        with cut_short(f"the report of {run.folder}", last=lambda: cut(judged)):
+            report = report_softly(run.folder, say=display.note)
+            _show_softly(self.console, results, run=run.folder, report=report)
+        return replace(judged, report=report, seconds=time.monotonic() - began)
 
 
 def _own_fault(error: Exception) -> str:
     told = (str(error).strip().splitlines() or ["no reason given"])[0]
     return f"{type(error).__name__}: {told[:300]}"
+
+
+def _show_softly(console: Console, results: Results, *, run: Path, report: Path | None) -> None:
+    """Print a verdict. What keeps it from being shown costs nothing that was found."""
+    try:
+        print_results(console, results, run=run, report=report)
+    except Exception as error:
+        console.print(f"the verdict is {results.verdict}, and cannot be shown: {_own_fault(error)}", markup=False)
 
 
 def check_run(folder: Path, *, contract: str | None, spark: SparkSession) -> Results:
@@ -179,7 +198,12 @@ def run_one(spec: TestSpec, *, out: Path, keep: bool, master: str, as_json: bool
 
 
 def _run_plan(plan: Plan, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
-    outcomes = _run_all([plan], out=out, keep=keep, master=master, console=Console(stderr=as_json))
+    def cut(outcomes: Sequence[TestOutcome]) -> int:  # within a signal's handler
+        for one in outcomes:
+            tell(f"{one.verdict}: {plain(one.why)}")
+        return campaign_exit_code(outcomes)
+
+    outcomes = _run_all([plan], out=out, keep=keep, master=master, console=Console(stderr=as_json), cut=cut)
     outcome = outcomes[0]
     if as_json and outcome.results is not None:
         print_json(outcome.results.raw)
@@ -192,7 +216,7 @@ def _run_plan(plan: Plan, *, out: Path, keep: bool, master: str, as_json: bool) 
 
 
 def _kept(outcome: TestOutcome) -> str:
-    if outcome.run is None:
+    if outcome.run is None or "`shatter check " in outcome.why:
         return ""
     return f"; what was recorded is in {outcome.run}, and `shatter check {outcome.run}` judges it"
 
@@ -205,23 +229,34 @@ def _run_all(
     master: str,
     console: Console,
     after: Callable[[Sequence[TestOutcome]], None] = lambda _outcomes: None,
+    cut: Callable[[Sequence[TestOutcome]], int] = campaign_exit_code,
 ) -> list[TestOutcome]:
-    """Run tests one after the other. after: called with all outcomes so far, before the first test and after each."""
+    """Run tests one after the other. after: called with all outcomes so far, before the first test and after each.
+
+    cut: called with them all when a signal cuts a check short, just before this process ends; gives the exit code.
+    """
     outcomes: list[TestOutcome] = []
+
+    def rest(begin: int) -> list[TestOutcome]:
+        why = "the campaign was interrupted"
+        return [TestOutcome(name=p.spec.name, verdict="not run", why=why, seconds=0.0) for p in plans[begin:]]
+
+    def cut_at(one: TestOutcome) -> int:
+        return cut([*outcomes, one, *rest(len(outcomes) + 1)])
+
     after(outcomes)
-    with ExitStack() as stack:
-        bench = Bench(out=out, master=master, keep=keep, console=console)
-        stack.callback(bench.spark.end)
-        stack.enter_context(bench.interrupts.installed())
-        for plan in plans:
-            if bench.interrupts.count:
-                outcomes.append(
-                    TestOutcome(name=plan.spec.name, verdict="not run", why="the campaign was interrupted", seconds=0.0)
-                )
+    bench = Bench(out=out, master=master, keep=keep, console=console)
+    with bench.interrupts.installed():
+        try:
+            for plan in plans:
+                outcomes.append(bench.test(plan, cut=cut_at))
+                interrupted = bench.interrupts.count > 0
+                outcomes += rest(len(outcomes)) if interrupted else []
                 after(outcomes)
-                continue
-            outcomes.append(bench.test(plan))
-            after(outcomes)
+                if interrupted:
+                    break
+        finally:
+            bench.spark.end()
     return outcomes
 
 
@@ -247,13 +282,42 @@ def run_campaign(
     files = GateFiles(name=campaign.name, tests=names, junit=junit, summary=summary, taken=[Path(file)])
     files.prepare()
     console = Console()
-    outcomes = _run_all(plans, out=out, keep=False, master=master, console=console, after=files.write)
+    problems: list[str] = []
+
+    def store(outcomes: Sequence[TestOutcome]) -> None:
+        problems[:] = files.write(outcomes)
+        for problem in problems:
+            console.print(f"warning: {plain(problem)}", style="yellow", markup=False, soft_wrap=True)
+
+    def cut(outcomes: Sequence[TestOutcome]) -> int:  # within a signal's handler
+        problems[:] = files.write(outcomes)
+        for line in (*_in_lines(table(campaign.name, outcomes), console.width), *problems):
+            tell(line)
+        return gate_exit_code(outcomes, problems)
+
+    outcomes = _run_all(plans, out=out, keep=False, master=master, console=console, after=store, cut=cut)
     console.print()
     console.print(table(campaign.name, outcomes))
     for what, path in (("JUnit XML ", junit), ("summary   ", summary)):
         if path is not None:
             console.print(f"{what} {path}", highlight=False, soft_wrap=True, markup=False)
-    return campaign_exit_code(outcomes)
+    for problem in problems:
+        Console(stderr=True).print(f"error: {plain(problem)}", style="red", markup=False, soft_wrap=True)
+    return gate_exit_code(outcomes, problems)
+
+
+def gate_exit_code(outcomes: Sequence[TestOutcome], problems: Sequence[str]) -> int:
+    """The worst of the tests; files that do not say it are a failure of the program, which hides no invalid test."""
+    code = campaign_exit_code(outcomes)
+    return EXIT_FAILED if problems and code != EXIT_INVALID else code
+
+
+def _in_lines(table: Table, width: int) -> list[str]:
+    """A table as plain text, without the console, which may be printing."""
+    page = Console(file=io.StringIO(), width=width)
+    with page.capture() as captured:
+        page.print(table)
+    return captured.get().splitlines()
 
 
 def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, out: Path | None) -> int:
@@ -276,7 +340,7 @@ def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, 
             results = check_run(folder, contract=contract, spark=spark())
         lasts = path.is_dir() or out is not None
         report = report_softly(folder, say=display.note) if lasts else None
-        print_results(console, results, run=folder if lasts else path, report=report)
+        _show_softly(console, results, run=folder if lasts else path, report=report)
     if as_json:
         print_json(results.raw)
     return results.exit_code
@@ -289,9 +353,10 @@ def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int
     from harness.report import claims as page
 
     claims = load_claims()
+    unjudged: list[TestOutcome] = []
     if run:
         plans = [make_plan(spec) for spec in missing(claims, stored_results(out))]
-        _run_all(plans, out=out, keep=False, master=master, console=Console())
+        unjudged = [o for o in _run_all(plans, out=out, keep=False, master=master, console=Console()) if not o.results]
     stored = stored_results(out)
     board = [(claim, findings(claim, stored)) for claim in claims]
     console = Console()
@@ -307,8 +372,8 @@ def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int
         write_beside(write / "claims.md", page.markdown(board))
         write_beside(write / "claims.json", publish(stored, claims))
         write_beside(write / "claims.html", page.html(board))
-        console.print(f"written to {write}", highlight=False, soft_wrap=True)
-    return EXIT_VALID
+        console.print(f"written to {write}", highlight=False, markup=False, soft_wrap=True)
+    return campaign_exit_code(unjudged) if unjudged else EXIT_VALID
 
 
 def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool) -> int:

@@ -11,22 +11,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from harness.errors import EXIT_UNKNOWN
 from harness.owners import REMEMBERED
+from harness.signals import SIGNALS, tell
 
 _GONE_S = 2.0
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def cut_short(what: str, *, code: int = EXIT_UNKNOWN) -> Iterator[None]:
-    """Within the block a signal ends the process with this exit code. what: `the check of runs/x`.
+def cut_short(what: str, *, last: Callable[[], int] = lambda: EXIT_UNKNOWN) -> Iterator[None]:
+    """Within the block a signal ends the process. what: `the check of runs/x`.
 
+    last: called at the very end, for what has to be written before; gives the exit code, which is 2 when it fails.
     In another thread than the main one, or where a signal is ignored (nohup), nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -37,13 +38,16 @@ def cut_short(what: str, *, code: int = EXIT_UNKNOWN) -> Iterator[None]:
     def handle(number: int, _frame: FrameType | None) -> None:
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)
-        line = f"{signal.Signals(number).name}: {what} was cut short, nothing of it is kept\n"
-        with suppress(OSError):
-            on_bar = "\n\x1b[?25h" if os.isatty(terminal) else ""  # past the bar, and the cursor shown again
-            os.write(terminal, (on_bar + line).encode(errors="backslashreplace"))
+        tell(f"{signal.Signals(number).name}: {what} was cut short, nothing of it is kept", to=terminal)
         kill_descendants(os.getpid())
         _reap()
         REMEMBERED.remove_all()
+        code = EXIT_UNKNOWN
+        try:
+            os.dup2(terminal, 2)
+            code = last()
+        except Exception as error:
+            tell(f"error: {type(error).__name__}: {error}", to=terminal)
         os._exit(code)
 
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]

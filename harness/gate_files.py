@@ -2,7 +2,7 @@
 
 Where they cannot be written is found before the first test. What an earlier run left there is removed then, so that
 yesterday's green never stands for a run that died; and both are written anew after each test, with what has not been
-run yet told as an error.
+run yet told as an error. A file that cannot be written later on costs no test; the command then ends with an error.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.beside import refuse_target, written_beside
-from harness.errors import StorageError, UsageError
+from harness.beside import refuse_target, write_beside, written_beside
+from harness.errors import ShatterError, StorageError, UsageError
 from harness.report.junit import junit_xml
 from harness.report.summary import TestOutcome, markdown
 
@@ -51,13 +51,22 @@ class GateFiles:
                     f"{option}: {path} cannot be written ({error.strerror or error}); name a file in a folder that can"
                 ) from error
 
-    def write(self, outcomes: Sequence[TestOutcome]) -> None:
-        """Store what is known by now. Raises StorageError."""
+    def write(self, outcomes: Sequence[TestOutcome]) -> list[str]:
+        """Store what is known by now; gives one sentence for each file that could not be written, which costs neither
+        the other file nor a test. What was written before stays: there the tests since then were not run."""
         rest = [
             TestOutcome(name=test, verdict="not run", why="it was not run yet", seconds=0.0)
             for test in self.tests[len(outcomes) :]
         ]
+        problems = []
         for path, make in ((self.junit, junit_xml), (self.summary, markdown)):
             if path is not None:
-                with written_beside(path) as sink:
-                    sink.write(make(self.name, [*outcomes, *rest]))
+                try:
+                    text = make(self.name, [*outcomes, *rest])
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_beside(path, text)
+                except (ShatterError, OSError) as error:
+                    problems.append(str(error))
+                except Exception as error:
+                    problems.append(f"{path} could not be made: {type(error).__name__}: {error}")
+        return problems

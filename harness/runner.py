@@ -37,6 +37,10 @@ from workloads.base import FinalRead
 
 SETTLED_QUIET_S = 1.0
 LAST_LOOK_S = 20.0
+ENDING = (
+    "ending the run: healing, saving what was recorded, taking everything down; a second signal leaves out the copying "
+    "of evidence"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +101,15 @@ class _Run:
         error: ShatterError | None = None
         why = ""
         try:
-            self.provision()
-            self.warm_up()
-            self.load()
-            self.heal()
-            self.plan.scenario.steps(self.steps)
-            self.end_waiting()
-            self.final_reads()
-            self.evidence()
+            with stage.interrupts.exposed(ENDING):
+                self.provision()
+                self.warm_up()
+                self.load()
+                self.heal()
+                self.plan.scenario.steps(self.steps)
+                self.end_waiting()
+                self.final_reads()
+                self.evidence()
         except KeyboardInterrupt:
             status, why = "interrupted", "the run was interrupted"
         except ShatterError as failure:
@@ -115,10 +120,9 @@ class _Run:
             status, why = "failed", f"{type(failure).__name__}: {failure}"
             error = ShatterError(f"this is a fault of shatterproof itself: {why}; please report it")
             error.__cause__ = failure
-        with stage.interrupts.shielded():
-            wind_up(stage, salvage=status != "finished")
-            with suppress(ShatterError):
-                stage.recorder.run_file.update(status=status, why=why)
+        wind_up(stage, salvage=status != "finished")
+        with suppress(ShatterError):
+            stage.recorder.run_file.update(status=status, why=why)
         return RunResult(folder=stage.folder, status=status, why=why, error=error)
 
     def provision(self) -> None:

@@ -1,38 +1,48 @@
-"""Ctrl-C, SIGTERM and SIGHUP (a closed terminal): the first ends the load in good order, the second hurries.
+"""Ctrl-C, SIGTERM and SIGHUP (a closed terminal): the first ends what may be ended, the second hurries.
 
-The first signal raises KeyboardInterrupt in the main thread, so that whatever it waits for ends. While something
-runs that must not be cut (healing, capture, teardown), signals are only counted.
+Signals are counted. Where the work may be cut (`exposed`), the first also raises KeyboardInterrupt in the main thread,
+so that whatever it waits for ends; it is raised once, so that a second signal cuts no cleaning up.
+What a signal's handler says goes to the file descriptor: printing from a handler may meet a print that is under way.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def tell(text: str, *, to: int = 2) -> None:
+    """Write one line to a file descriptor; below a bar that is drawn there. Fit for a signal's handler."""
+    with suppress(OSError):
+        below = "\n\x1b[?25h" if os.isatty(to) else ""  # and the cursor shown again
+        os.write(to, f"{below}{text}\n".encode(errors="backslashreplace"))
 
 
 class Interrupts:
-    """Counts signals and raises on them, except while shielded. Use in the main thread."""
+    """Counts signals, and raises on the first where it may. Use in the main thread."""
 
-    def __init__(self, *, say: Callable[[str], None] = lambda _text: None) -> None:
+    def __init__(self, *, say: Callable[[str], None] = tell) -> None:
         self.count = 0
-        self.stop = threading.Event()
-        self._shield = 0
+        self._exposed: str | None = None
         self._say = say
 
     @contextmanager
-    def installed(self) -> Iterator[Interrupts]:
-        """Handle these signals within the block; outside the main thread it does nothing. A SIGHUP that is ignored (by
-        `nohup`) stays ignored."""
+    def installed(self, *, ignored: frozenset[signal.Signals] = frozenset({signal.SIGHUP})) -> Iterator[Interrupts]:
+        """Handle these signals within the block; outside the main thread it does nothing.
+
+        ignored: those that are left alone where they are ignored already, as `nohup` does with SIGHUP.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, self._handle) for number in numbers}
+        heard = [n for n in SIGNALS if n not in ignored or signal.getsignal(n) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._handle) for number in heard}
         try:
             yield self
         finally:
@@ -40,13 +50,22 @@ class Interrupts:
                 signal.signal(number, handler)
 
     @contextmanager
-    def shielded(self) -> Iterator[None]:
-        """Within the block a signal is counted, not raised."""
-        self._shield += 1
+    def exposed(self, what: str) -> Iterator[None]:
+        """Within the block the first signal raises KeyboardInterrupt, and so does one that was counted before.
+
+        what: what happens then, said after the signal's name.
+        """
+        self.raise_if_any()
+        self._exposed = what
         try:
             yield
         finally:
-            self._shield -= 1
+            self._exposed = None
+
+    def raise_if_any(self) -> None:
+        """Raise KeyboardInterrupt when a signal has come, even where Python dropped what its handler raised."""
+        if self.count:
+            raise KeyboardInterrupt
 
     @property
     def hurried(self) -> bool:
@@ -55,10 +74,11 @@ class Interrupts:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.count += 1
-        self.stop.set()
-        name = signal.Signals(number).name
-        if self._shield:
-            self._say(f"{name}: still cleaning up; a second one leaves out the capture of evidence")
+        name, exposed = signal.Signals(number).name, self._exposed
+        if exposed is None:
+            rest = "; evidence that is not copied yet is left out" if self.hurried else ", then the command ends"
+            self._say(f"{name}: still cleaning up{rest}")
             return
-        self._say(f"{name}: ending the run: healing, saving what was recorded, taking everything down")
+        self._exposed = None
+        self._say(f"{name}: {exposed}")
         raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,7 +64,8 @@ class Stage:
 
     @contextmanager
     def phase(self, stamp: Phase, title: str, *, seconds: float | None = None) -> Iterator[None]:
-        """A phase of the run: stamped on what is recorded, shown to the user."""
+        """A phase of the run: stamped on what is recorded, shown to the user. None begins after an interrupt."""
+        self.interrupts.raise_if_any()
         self.recorder.set_phase(stamp)
         with phase(self.display, title, seconds=seconds):
             yield
@@ -104,7 +106,8 @@ class Stage:
                 raise error
             faults = [o.spec.nemesis for o in self.conductor.outcomes() if o.state == "live"] if self.conductor else []
             self.display.say(_figures(load.counts(), faults))
-            self.interrupts.stop.wait(TICK_S)
+            self.interrupts.raise_if_any()
+            time.sleep(TICK_S)
 
     def new_context(self, *, writable: Sequence[str], reading: Sequence[str]) -> WorkloadContext:
         """What the workload runs with; values stay unique over all parts of a run."""

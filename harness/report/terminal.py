@@ -18,11 +18,11 @@ WORD_STYLE = {"never": "bold red", "unknown": "yellow"}
 
 def print_results(console: Console, results: Results, *, run: Path, report: Path | None) -> None:
     """Print the verdict, every kind that was found with its first witnesses, and the paths."""
-    console.print(Text(results.headline, style=STYLE[results.verdict]), soft_wrap=True)
+    console.print(Text(plain(results.headline), style=STYLE[results.verdict]), soft_wrap=True)
     contract = f"  contract {results.contract}" if results.contract else ""
     console.print(f"{plain(run.name)}{contract}", highlight=False, markup=False)
     if results.why and results.why not in results.headline:
-        console.print(results.why, highlight=False, markup=False)
+        console.print(plain(results.why), highlight=False, markup=False)
     found = [a for a in results.anomalies if a.count]
     if found:
         table = Table(expand=False, show_edge=False, pad_edge=False)

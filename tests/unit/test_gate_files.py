@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.errors import UsageError
+from harness.commands import gate_exit_code
+from harness.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, UsageError
 from harness.gate_files import GateFiles
 from harness.report.junit import junit_xml
 from harness.report.summary import TestOutcome, markdown, table
@@ -75,3 +80,63 @@ def test_control_characters_and_markup_are_text_everywhere() -> None:
     shown = table("release [/candidate]", [odd])
     assert str(shown.title) == "Campaign release [/candidate]"
     assert [str(cell) for cell in shown.columns[0].cells] == ["t [/x] \\x1b[31m|"]
+
+
+def test_a_file_that_cannot_be_written_costs_neither_the_other_nor_what_was_there(tmp_path: Path) -> None:
+    junit, summary = tmp_path / "o" / "junit.xml", tmp_path / "summary.md"
+    files = GateFiles(name="c", tests=["one", "two"], junit=junit, summary=summary)
+    files.prepare()
+    assert files.write([]) == []
+    junit.unlink()
+    junit.mkdir()
+    (problem,) = files.write([outcome("one", "valid")])
+    assert str(junit) in problem
+    assert "1 valid, 1 not run" in summary.read_text(encoding="utf-8")
+    junit.rmdir()
+    junit.parent.rmdir()  # somebody removed the folder
+    assert files.write([outcome("one", "valid"), outcome("two", "valid")]) == []
+    assert counts(junit) == {"tests": "2", "failures": "0", "errors": "0", "skipped": "0"}
+
+
+def test_a_gate_goes_on_without_its_file_and_ends_with_an_error(tmp_path: Path) -> None:
+    """The engine hangs up on every call, so that both tests fail; during the first, JUnit's place is lost."""
+    (tmp_path / "c.toml").write_text('name = "c"\n[[test]]\nname = "one"\n[[test]]\nname = "two"\n')
+    junit, summary = tmp_path / "junit.xml", tmp_path / "summary.md"
+    with socket.create_server(("127.0.0.1", 0)) as engine:
+        engine.settimeout(60)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness.cli", "gate", "c.toml", "--junit", str(junit), "--summary", str(summary)],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "DOCKER_HOST": f"tcp://127.0.0.1:{engine.getsockname()[1]}",
+                "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        call, _ = engine.accept()
+        junit.unlink()
+        junit.mkdir()
+        call.close()
+        engine.close()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 255, said
+    assert said.count(f"warning: {junit} is a folder") == 2
+    assert f"error: {junit} is a folder" in said
+    assert "Traceback" not in said
+    assert "# c: 2 failed" in summary.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "problems", "code"),
+    [
+        (["valid"], [], EXIT_VALID),
+        (["valid"], ["x"], EXIT_FAILED),
+        (["unknown"], ["x"], EXIT_FAILED),
+        (["invalid", "valid"], ["x"], EXIT_INVALID),
+    ],
+)
+def test_lost_files_are_an_error_and_hide_no_invalid_test(verdicts: list[str], problems: list[str], code: int) -> None:
+    assert gate_exit_code([outcome(v, v) for v in verdicts], problems) == code
