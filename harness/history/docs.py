@@ -73,6 +73,12 @@ partition; one that nobody invoked belongs to itself (`invoke_index` = `index`).
 Looks (dumps, offsets, lists) count when their type is `ok` or `info`. What an administrator or a mirror did counts when
 it is `ok`, or an `info` that nobody invoked; the `info` of an invoked operation means that nobody knows.
 
+A mirror that renames topics is told by an event `topic_map`, or by `source_topic` (the name on the source) on a dump
+or a mirror's event of the mirror topic. What is not told is inferred: a topic `A.t` of B is the mirror of `t` on A when
+it holds values that were sent there, or, where it holds none, when no client sends to it and A has no `A.t` itself; so
+is `east.t` (MirrorMaker 2 with another alias) when it holds values that were sent to `t`. Either goes to `topic_map`
+and `topic_maps` of run.json, and what was inferred is among its `notes`. EDN is read in the same way.
+
 | f | fields | becomes |
 |---|---|---|
 """

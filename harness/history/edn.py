@@ -28,6 +28,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ from harness.history.importing import RunBuilder, no_garbage_collection, refuse_
 from harness.history.jsonl_faults import FaultMapper
 from harness.history.jsonl_fields import INT32, INT64
 from harness.history.ops import OpRecord
+from harness.history.renames import Renames, TopicNames
 
 __all__ = ["import_edn", "export_edn"]
 
@@ -81,7 +83,8 @@ def import_edn(path: Path | str, run_dir: Path | str) -> Path:
             raise HistoryError(f"{path} cannot be read: {error.strerror}; give a file in EDN") from error
         if not operations.count:
             raise HistoryError(f"{path} holds no operation; expected maps like {{:type :invoke, :f :send, …}}")
-        return builder.finish(run_id=path.stem, imported_from=path.name, lines=operations.count)
+        names = asdict(operations.renames())
+        return builder.finish(run_id=path.stem, imported_from=path.name, lines=operations.count, **names)
 
 
 def _line_of(path: Path, number: int) -> int:
@@ -100,6 +103,7 @@ class _Operations:
     def __init__(self, builder: RunBuilder) -> None:
         self._builder = builder
         self._faults = FaultMapper(builder, start_stop=True)
+        self._names = TopicNames()
         self._places: dict[Any, Place] = {}  # key → topic, partition
         self._processes: dict[int, str] = {}
         self._last_index = -1
@@ -117,6 +121,10 @@ class _Operations:
         for key, (topic, partition) in header.get(":keys", {}).items():
             self._places[key] = (topic, partition)
         self._processes.update(header.get(":processes", {}))
+
+    def renames(self) -> Renames:
+        """Which topics mirror which others under another name."""
+        return self._names.renames()
 
     def add(self, op: Any) -> None:
         """One operation. Raises _BadOperationError."""
@@ -152,6 +160,9 @@ class _Operations:
                 records.extend(OpRecord("rebalance", *self._place(key)) for key in keys)
         cluster = _text(op, ":cluster") or "A"
         self._builder.saw(cluster)
+        for record in records:
+            look = self._names.sent if record.action == "send" else self._names.shown
+            look(cluster, record.topic, record.value)
         error, words = _error(op)
         self._builder.op(
             *(index, time_ns, who, type_, f, self._builder.invoke_index(index, who, type_, f, **_named(op, records))),

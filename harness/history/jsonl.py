@@ -9,6 +9,7 @@ It cannot see whether a history is complete: an importer knows no schedule, no f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +45,8 @@ def import_jsonl(path: Path | str, run_dir: Path | str, *, time_unit: str = "ms"
         if not lines:
             raise HistoryError(f"{path} holds no event; expected one JSON object a line")
         events.finish()
-        return builder.finish(run_id=path.stem, imported_from=path.name, lines=lines, time_unit=time_unit)
+        names = asdict(events.renames())
+        return builder.finish(run_id=path.stem, imported_from=path.name, lines=lines, time_unit=time_unit, **names)
 
 
 def _read(path: Path, events: EventMapper, unit: int) -> int:

@@ -33,10 +33,13 @@ from harness.history.jsonl_fields import (
 )
 from harness.history.jsonl_mirrors import MirrorMapper
 from harness.history.ops import OpRecord
+from harness.history.renames import Renames, TopicNames
 
 Handler = Callable[[Line, int, str, str, str, int], None]
 
 
+MIRRORS: Final = ("mirror", "mm2")
+"""How names of processes begin that are a mirror's, not a client's."""
 _CLIENT: Final = ("txn_begin", "txn_commit", "txn_abort")
 _STEPS_OF_MIRRORS: Final = {
     "stop_mm2": "pause",
@@ -55,8 +58,9 @@ class EventMapper:
         self._builder = builder
         self._faults = FaultMapper(builder)
         self._places: dict[str, set[tuple[str, int]]] = {}  # cluster → partitions the history mentions
-        self._mirrors = MirrorMapper(builder, self._places)
-        evidence = EvidenceMapper(builder, self._places)
+        self._names = TopicNames()
+        self._mirrors = MirrorMapper(builder, self._places, self._names)
+        evidence = EvidenceMapper(builder, self._places, self._names)
         self._handlers: dict[str, Handler] = {
             "send": self._send,
             "poll": self._poll,
@@ -90,6 +94,10 @@ class EventMapper:
         """After the last line: what could only be written when all partitions are known."""
         self._mirrors.finish()
 
+    def renames(self) -> Renames:
+        """After the last line: which topics mirror which others under another name."""
+        return self._names.renames()
+
     def _send(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
         topic = need_text(line, "topic")
         partition = whole(line, "partition", INT32)
@@ -110,6 +118,8 @@ class EventMapper:
             whole(line, "seq", INT32),
         )
         self._mention(cluster, topic, partition)
+        if not process.startswith(MIRRORS):
+            self._names.sent(cluster or "A", topic, value)
         error, words = self._error(line)
         self._builder.op(
             index,
@@ -136,6 +146,7 @@ class EventMapper:
         if read and partition is None:
             raise BadLineError('expected f "poll" to have a field "partition" (an integer), found none')
         cluster = text(line, "cluster")
+        there = cluster or "A"
         records: list[OpRecord] = []
         for pair in read:
             if type(pair) is not list or len(pair) != 2:
@@ -146,6 +157,7 @@ class EventMapper:
             if type(value) is not str or not value.isascii():
                 value = scalar(value, "the value of a polled record")
             records.append(OpRecord("poll", topic, partition, offset, value))  # type: ignore[arg-type]
+            self._names.shown(there, topic, value)  # type: ignore[arg-type]
         position = whole(line, "position")
         if topic is not None and type_ != "invoke" and (position is not None or not read):
             records.append(OpRecord("position", topic, partition, position))
@@ -219,7 +231,10 @@ class EventMapper:
     def _mention(self, cluster: str | None, topic: str | None, partition: int | None) -> None:
         self._builder.saw(cluster)
         if topic is not None and partition is not None:
-            self._places.setdefault(cluster or "A", set()).add((topic, partition))
+            places = self._places.setdefault(cluster or "A", set())
+            if (topic, partition) not in places:
+                places.add((topic, partition))
+                self._names.mentioned(cluster or "A", topic)
 
     def _error(self, line: Line) -> tuple[str | None, str | None]:
         error = line.get("error")

@@ -28,6 +28,7 @@ from harness.history.jsonl_fields import (
     wrong,
 )
 from harness.history.ops import OpRecord
+from harness.history.renames import RenameError, TopicNames
 from harness.history.schema import TABLES
 from harness.history.writer import check_value
 
@@ -36,14 +37,17 @@ _OTHER_CLUSTERS = ("faults", "metrics")  # these may also name a mirror or a lin
 _CONTROL_NAMES = {"MIRROR_PID_RESET": "PID_RESET"}
 _MARKERS = ("COMMIT", "ABORT")
 _SEEN = ("ok", "info")  # events of other types are no evidence
+SOURCES = {"A": "B", "B": "A", "C": "B"}
+"""Cluster → the one that it mirrors where nothing is said."""
 
 
 class EvidenceMapper:
     """Handlers for what was looked at or administered. `places` collects cluster → partitions mentioned."""
 
-    def __init__(self, builder: RunBuilder, places: dict[str, set[tuple[str, int]]]) -> None:
+    def __init__(self, builder: RunBuilder, places: dict[str, set[tuple[str, int]]], names: TopicNames) -> None:
         self._builder = builder
         self._places = places
+        self._names = names
         self._looks: dict[tuple[Any, ...], int] = {}
 
     @property
@@ -72,6 +76,9 @@ class EvidenceMapper:
         if "value" not in line:
             raise missing(line, "value", "a list of records")
         check_cluster(line, "mirror_of")
+        original = text(line, "source_topic")
+        if original is not None:
+            told(self._names, text(line, "mirror_of"), original, cluster, topic)
         broker = whole(line, "replica", INT32)
         broker = -1 if broker is None else broker
         look = self._look("log", cluster, topic, partition, broker)
@@ -108,6 +115,7 @@ class EvidenceMapper:
         transactional = txn is not None or control in _MARKERS or offset < ends.get(pid, offset)
         timestamp = whole(record, "timestamp")
         value = scalar(record.get("value"), "the value of a dumped record")
+        self._names.shown(replica[0], replica[3], value)
         self._builder.row(
             "records",
             *(*replica, partition, offset, None if key is None else scalar(key, "the key of a dumped record")),
@@ -230,6 +238,8 @@ class EvidenceMapper:
         """The event as an operation; returns whether it was done."""
         cluster = text(line, "cluster")
         self._builder.saw(cluster)
+        if target.topic is not None:
+            self._names.mentioned(cluster or "A", target.topic)
         if target.topic is not None and target.partition is not None:
             self._places.setdefault(cluster or "A", set()).add((target.topic, target.partition))
         what = (target.topic, target.value) if any((target.topic, target.value)) else None
@@ -244,6 +254,7 @@ class EvidenceMapper:
         partition = need_whole(line, "partition", INT32)
         self._builder.saw(cluster)
         self._places.setdefault(cluster, set()).add((topic, partition))
+        self._names.mentioned(cluster, topic)
         return cluster, topic, partition
 
     def _look(self, *what: Any) -> int:
@@ -252,6 +263,15 @@ class EvidenceMapper:
             raise BadLineError("expected fewer than 2^31 looks at one replica")
         self._looks[what] = number + 1
         return number
+
+
+def told(names: TopicNames, source: str | None, original: str, cluster: str, topic: str) -> None:
+    """A line says that `topic` on `cluster` mirrors `original` on `source` (by default the cluster before it in the
+    chain). Raises BadLineError."""
+    try:
+        names.told(source or SOURCES[cluster], original, cluster, topic)
+    except RenameError as error:
+        raise BadLineError(str(error)) from None
 
 
 def _or(value: int | None, default: int) -> int:

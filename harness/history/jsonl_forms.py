@@ -40,8 +40,8 @@ EVENTS: Final[tuple[EventForm, ...]] = (
     ),
     EventForm(
         "log_dump",
-        "cluster, topic, partition, replica, log_start, leo, hw, lso, leader, leader_epoch, isr, mirror_of, topic_id,"
-        " value = [{offset, value, key, pid, pepoch, lepoch, seq, ctl, txn, timestamp, crc, crc_ok,"
+        "cluster, topic, partition, replica, log_start, leo, hw, lso, leader, leader_epoch, isr, mirror_of,"
+        " source_topic, topic_id, value = [{offset, value, key, pid, pepoch, lepoch, seq, ctl, txn, timestamp, crc, crc_ok,"
         " coordinator_epoch}, …]",
         "records; batches (one per record); log_ends. look counts the dumps of that replica from 0; replica null:"
         " broker -1; leo absent: last offset + 1; ctl MIRROR_PID_RESET: control_type PID_RESET; transactional: with a"
@@ -55,14 +55,20 @@ EVENTS: Final[tuple[EventForm, ...]] = (
     ),
     EventForm(
         "mirror_start, mirror_stop, mirror_pause, mirror_resume, mirror_failback, failover",
-        "cluster (or to), topic, partition, mirror, source, state, source_offset, destination_offset, lag, error",
+        "cluster (or to), topic, source_topic, partition, mirror, source, state, source_offset, destination_offset,"
+        " lag, error",
         "ops; mirror_states in state PREPARING, STOPPED, PAUSED, MIRRORING, PREPARING, STOPPED (or the state given),"
         " event `start`, `stop`, …; one row per partition that the history mentions when topic or partition is absent",
     ),
     EventForm(
         "mirror_state",
-        "cluster, topic, partition, mirror, source, state, source_offset, destination_offset, lag, error",
+        "cluster, topic, source_topic, partition, mirror, source, state, source_offset, destination_offset, lag, error",
         "ops; mirror_states, event `look`",
+    ),
+    EventForm(
+        "topic_map",
+        "cluster, source, value = {name on the source: name on the cluster}",
+        "topic_map and topic_maps of run.json; by default cluster is B and source the cluster before it in the chain",
     ),
     EventForm(
         "acl_create, acl_delete",

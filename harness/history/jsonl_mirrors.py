@@ -10,8 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.history.importing import RunBuilder
-from harness.history.jsonl_fields import INT32, Line, check_cluster, operation, text, whole
+from harness.history.jsonl_evidence import told
+from harness.history.jsonl_fields import (
+    CLUSTERS,
+    INT32,
+    Line,
+    check_cluster,
+    missing,
+    operation,
+    text,
+    valid_text,
+    whole,
+    wrong,
+)
 from harness.history.ops import OpRecord
+from harness.history.renames import TopicNames
 
 _STATES = {
     "start": "PREPARING",
@@ -42,16 +55,17 @@ class _Statement:
 class MirrorMapper:
     """Handlers for mirror events. `places`: cluster → partitions the history mentions, complete at `finish`."""
 
-    def __init__(self, builder: RunBuilder, places: Mapping[str, set[tuple[str, int]]]) -> None:
+    def __init__(self, builder: RunBuilder, places: Mapping[str, set[tuple[str, int]]], names: TopicNames) -> None:
         self._builder = builder
         self._places = places
+        self._names = names
         self._waiting: list[_Statement] = []
 
     @property
     def handlers(self) -> Mapping[str, Callable[[Line, int, str, str, str, int], None]]:
         """f → handler."""
         steps = ("mirror_start", "mirror_stop", "mirror_pause", "mirror_resume", "mirror_failback", "failover")
-        return {"mirror_state": self._event, **dict.fromkeys(steps, self._event)}
+        return {"mirror_state": self._event, **dict.fromkeys(steps, self._event), "topic_map": self._topic_map}
 
     def nemesis(self, line: Line, time_ns: int, event: str) -> None:
         """A nemesis stopped or started the mirror's processes: PAUSED, MIRRORING."""
@@ -70,6 +84,12 @@ class MirrorMapper:
         topic, partition = text(line, "topic"), whole(line, "partition", INT32)
         state = text(line, "state")
         self._builder.saw(cluster)
+        original = text(line, "source_topic")
+        if original is not None:
+            if topic is None:
+                raise missing(line, "topic", "a string: the name on its cluster of what source_topic names")
+            source = text(line, "source")
+            told(self._names, source if source in CLUSTERS else None, original, cluster, topic)
         place = (topic, partition)
         what = None if topic is None else place
         done = self._builder.invoke_index(index, process, type_, f, what=what, place=place, op=operation(line))
@@ -79,6 +99,25 @@ class MirrorMapper:
             self._builder.op(index, time_ns, process, type_, f, done, records, cluster=cluster, error=error)
         if self._builder.happened(index, type_, done):
             self._state(line, time_ns, event, cluster, _mirror(line, process))
+
+    def _topic_map(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
+        """How topics of `source` are called on `cluster`."""
+        check_cluster(line, "source")
+        cluster = _cluster(line)
+        names = line.get("value")
+        if type(names) is not dict:
+            raise missing(line, "value", "an object of name on the source: name on the cluster")
+        self._builder.saw(cluster)
+        for original, topic in names.items() if type_ in ("ok", "info") else ():
+            if type(topic) is not str:
+                raise wrong(line, "value", "an object of name on the source: name on the cluster, both strings")
+            told(
+                self._names,
+                text(line, "source"),
+                valid_text(original, "a topic"),
+                cluster,
+                valid_text(topic, "a topic"),
+            )
 
     def _state(self, line: Line, time_ns: int, event: str, cluster: str, mirror: str | None) -> None:
         given = text(line, "state")

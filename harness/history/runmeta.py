@@ -116,7 +116,8 @@ class RunMeta(_Open):
     topic_map: dict[str, str] = Field(default_factory=dict)
     """Topic name on A → its name on B, where they differ or are mirrored at all."""
     topic_maps: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """The same for any cluster: letter → (name on A → name there)."""
+    """The same for any cluster: letter → (name on A → name there). It may also name what is not mirrored from A: there,
+    what has the name of another topic of A has the name that its mirror on A would have."""
     capabilities: dict[str, CapabilityInfo] = Field(default_factory=dict)
     """What the mirror can do."""
     phases: list[PhaseSpan] = Field(default_factory=list)
