@@ -41,8 +41,8 @@ EVENTS: Final[tuple[EventForm, ...]] = (
     EventForm(
         "log_dump",
         "cluster, topic, partition, replica, log_start, leo, hw, lso, leader, leader_epoch, isr, mirror_of,"
-        " source_topic, topic_id, value = [{offset, value, key, pid, pepoch, lepoch, seq, ctl, txn, timestamp, crc, crc_ok,"
-        " coordinator_epoch}, …]",
+        " source_topic, topic_id, value = [{offset, value, key, pid, pepoch, lepoch, seq, ctl, txn, timestamp, crc,"
+        " crc_ok, coordinator_epoch}, …]",
         "records; batches (one per record); log_ends. look counts the dumps of that replica from 0; replica null:"
         " broker -1; leo absent: last offset + 1; ctl MIRROR_PID_RESET: control_type PID_RESET; transactional: with a"
         " txn, or before a COMMIT or ABORT of the same pid in that dump",

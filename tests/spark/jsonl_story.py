@@ -48,9 +48,13 @@ class Lines:
         self.now += ms
 
     def topic(self, name: str) -> str:
-        """The topic's name in the file."""
+        """The topic's name in the file; `B.A.t` is `B.A.` and the name of t."""
         self._topics[name] = None
-        return self.named(name)
+        return self._topic(name)
+
+    def _topic(self, name: str) -> str:
+        before, dot, own = name.rpartition(".")
+        return before + dot + self.named(own)
 
     def both(self, process: str, f: str, end: str = "ok", done: Event | None = None, **fields: Any) -> None:
         """An invoke and its completion, which has `done` on top."""
@@ -104,10 +108,19 @@ class Lines:
         place = {"cluster": cluster, "topic": self.topic(topic), "partition": p}
         self.line(by, "ok", "poll", **place, value=[[o, self.named(v)] for o, v in read], **fields)
 
-    def offsets(self, f: str, cluster: str, offset: int | None, group: str = "g", p: int = 0, **fields: Any) -> None:
-        """commit_offset, fetch_offset, sync_group_offset or checkpoint of topic t."""
+    def offsets(
+        self,
+        f: str,
+        cluster: str,
+        offset: int | None,
+        group: str = "g",
+        p: int = 0,
+        topic: str = "t",
+        **fields: Any,
+    ) -> None:
+        """commit_offset, fetch_offset, sync_group_offset or checkpoint."""
         by = fields.pop("by", "mirror" if f in ("sync_group_offset", "checkpoint") else "c1")
-        place = {"cluster": cluster, "group": self.named(group), "topic": self.topic("t"), "partition": p}
+        place = {"cluster": cluster, "group": self.named(group), "topic": self.topic(topic), "partition": p}
         self.line(by, fields.pop("end", "ok"), f, **place, offset=offset, **fields)
 
     def mirror(self, f: str, process: str = "admin", **fields: Any) -> None:
@@ -126,7 +139,7 @@ class Lines:
             process, f, fields, time = step
             types = ("info",) if process.startswith("nemesis") else ("invoke", "ok")
             where = fields if process.startswith("nemesis") else {"cluster": "B", **fields}
-            for topic in [self.named(fields["topic"])] if "topic" in fields else map(self.named, self._topics):
+            for topic in [self._topic(fields["topic"])] if "topic" in fields else map(self._topic, self._topics):
                 found += [{"process": process, "type": t, "f": f, "time": time, **where, "topic": topic} for t in types]
         return found
 

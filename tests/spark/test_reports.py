@@ -33,7 +33,6 @@ NOT_YET: dict[str, set[str]] = {
         "k-send-ack-after-recreation.jsonl",
         "k-send-straddles-delete-answer.jsonl",
     },
-    "H": {"k-renamed-topic-clean.jsonl", "k-renamed-topic-loss.jsonl"},
     "J": {"x-made-again.jsonl", "x-ok-and-fail.jsonl"},
 }
 JUDGED = [v for v in VERDICTS if v["file"] not in NOT_YET.get(v["group"], set())]
