@@ -143,7 +143,8 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
         unjudged = {**incomplete, **unjudged}
         findings, doubtful = _doubted(_findings(gathered.anomalies, promised), run)
         looked_at = tuple(kind.name for checker in chosen for kind in checker.kinds if kind.name not in unjudged)
-        unknowns = [*run.problems, *missing, *holes, *doubtful, *gathered.failures, *_unknowns(run, findings)]
+        unknowns = [*_of_its_end(run), *run.problems, *missing, *holes, *doubtful, *gathered.failures]
+        unknowns += _unknowns(run, findings)
         if not unknowns and not findings:
             unknowns = _proves_nothing(tables)
         verdict, found = _verdict(findings, unknowns), [one for finding in findings for one in finding.found]
@@ -322,8 +323,8 @@ def _quote(stored: DataFrame, breach: Sequence[dict[str, Any]]) -> dict[str, lis
     return quoted
 
 
-def _unknowns(run: StoredRun, findings: Iterable[Finding]) -> list[str]:
-    """Every reason, one sentence each, why a clean result would prove nothing."""
+def _of_its_end(run: StoredRun) -> list[str]:
+    """Why a run proves nothing, whatever is in its tables: it did not come to its end, or was never healed."""
     reasons = []
     meta = run.meta
     if meta.status in ("failed", "interrupted"):
@@ -332,6 +333,12 @@ def _unknowns(run: StoredRun, findings: Iterable[Finding]) -> list[str]:
         reasons.append("the run was never finished: its process was killed, or it still runs")
     if meta.unhealed:
         reasons.append(f"the harness could not heal: {'; '.join(meta.unhealed)}")
+    return reasons
+
+
+def _unknowns(run: StoredRun, findings: Iterable[Finding]) -> list[str]:
+    """Every reason, one sentence each, why a clean result would prove nothing."""
+    reasons = []
     cut_off = unfinished_reads(run)
     if cut_off:
         reasons.append(f"{cut_off} final reads were cut off, so what they did not reach may be lost or late")

@@ -93,7 +93,7 @@ class _Run:
         self.stage = stage
         self.plan = stage.plan
         self.steps = RunSteps(stage, self.make_mirror)
-        self.gone: tuple[str, ...] = ()
+        self.gone: list[str] = []  # mirrors that were gone, or held by somebody, after the healing
 
     def execute(self) -> RunResult:
         stage = self.stage
@@ -120,7 +120,7 @@ class _Run:
             status, why = "failed", f"{type(failure).__name__}: {failure}"
             error = ShatterError(f"this is a fault of shatterproof itself: {why}; please report it")
             error.__cause__ = failure
-        wind_up(stage, salvage=status != "finished")
+        wind_up(stage, salvage=status != "finished", look=self.note_unhealed)
         with suppress(ShatterError):
             stage.recorder.run_file.update(status=status, why=why)
         return RunResult(folder=stage.folder, status=status, why=why, error=error)
@@ -194,7 +194,10 @@ class _Run:
                 stage.note(problem)
             if not healing.health.ok:
                 stage.note(f"after healing: {healing.health.seen}")
-            self.gone = healing.health.unhealed
+            mirrors = tuple(f"{n.name} " for n in stage.topology.nodes() if n.role is NodeRole.MIRROR)
+            self.gone = (
+                [problem for problem in healing.health.unhealed if problem.startswith(mirrors)] if mirrors else []
+            )
             bites, faults = stage.conductor.bites(), len(stage.conductor.outcomes())
             stage.work(SETTLED_QUIET_S)
             stage.display.say(f"{bites} of {faults} faults bit; {healing.health.seen}")
@@ -235,14 +238,16 @@ class _Run:
             self.stage.capture()
 
     def note_unhealed(self) -> None:
-        """Store what is not well at the end, and which mirror was gone after the healing. A mirror that a scenario has
-        stopped, or that has ended by itself, is not the harness's business."""
+        """Store what could not be healed, is not well at the end, or which mirror was gone after the healing. A mirror
+        that a scenario has stopped, or that has ended by itself, is not the harness's business."""
         stage = self.stage
-        mirrors = {node.name for node in stage.topology.nodes() if node.role is NodeRole.MIRROR}
-        last = check(stage.topology, timeout_s=LAST_LOOK_S).unhealed
-        found = [p for p in self.gone if p.startswith(tuple(mirrors))] if mirrors else []
-        found += [p for p in last if not p.startswith(tuple(mirrors) or ("\0",))]
+        conductors = [c for c in (stage.conductor, stage.waiting) if c is not None]
+        found = [error for c in conductors if c.healing is not None for error in c.healing.errors]
+        idle = [n.name for route, m in stage.mirrors.items() if route not in stage.carrying for n in m.nodes()]
+        found += self.gone
+        found += check(stage.topology, timeout_s=LAST_LOOK_S, idle=idle).unhealed
         if found:
+            found = list(dict.fromkeys(found))
             stage.recorder.run_file.update(unhealed=found)
             stage.note(f"the harness could not heal: {'; '.join(found)}")
 

@@ -15,8 +15,9 @@ from harness.stage import Stage
 HEAL_S = 60.0
 
 
-def wind_up(stage: Stage, *, salvage: bool) -> None:
-    """Leave nothing behind. salvage: capture evidence, if there was none, as far as the clusters still answer."""
+def wind_up(stage: Stage, *, salvage: bool, look: Callable[[], object]) -> None:
+    """Leave nothing behind. salvage: capture evidence, if there was none, as far as the clusters still answer. look:
+    notes what could not be healed; called before that."""
     sampler = stage.sampler
     for conductor in (stage.conductor, stage.waiting):
         if conductor is not None:
@@ -25,6 +26,7 @@ def wind_up(stage: Stage, *, salvage: bool) -> None:
     if sampler is not None:
         _try(stage, "stop looking", sampler.stop)
     if salvage and stage.started is not None and not stage.captured and not stage.interrupts.hurried:
+        _try(stage, "look at what was healed", look)
         _try(stage, "capture evidence", lambda: _salvage(stage))
     _try(stage, "write what was recorded", stage.recorder.flush)
     for mirror in stage.mirrors.values():

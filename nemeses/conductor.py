@@ -89,6 +89,11 @@ class Conductor:
         """How many faults were proven to act so far."""
         return sum(outcome.bit is True for outcome in self.outcomes())
 
+    @property
+    def healing(self) -> Healing | None:
+        """How the last `heal_all` ended; None before the first."""
+        return self._healing
+
     def error(self) -> str | None:
         """Why the conductor itself ended early; None when it did not."""
         return self._crash

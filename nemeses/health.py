@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from harness.clusters.base import Cluster, Link, Node, NodeRole, NodeState, Topology
 from harness.errors import ShatterError, WaitTimeoutError
-from nemeses.probes import stopped_by_signal
+from nemeses.probes import out_of_sync, stopped_by_signal
 
 T = TypeVar("T")
 
@@ -20,8 +20,9 @@ LEAST_S = 2.0  # what each look gets, even when the time is up
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What is not well; nothing is well. seen: the same in one line. unhealed: those of the problems that are the
-    harness's business, not the mirror's own: a mirror whose process has ended by itself is not among them."""
+    """What is not well. seen: the same in one line. unhealed: those of the problems that are the harness's business and
+    not the mirror's own. A mirror whose process has ended is its own, and that its process then lacks among the in-sync
+    replicas; no mirror removes, pauses or stops (SIGSTOP) itself."""
 
     problems: tuple[str, ...]
     unhealed: tuple[str, ...] = ()
@@ -62,19 +63,31 @@ def bounded(action: Callable[[], T], *, timeout_s: float, what: str) -> T:
     return result[0]
 
 
-def check(topology: Topology, *, timeout_s: float) -> Health:
-    """Look at everything, waiting up to the time for what is still on its way. Never raises for what it finds."""
-    deadline = time.monotonic() + timeout_s
+def check(topology: Topology, *, timeout_s: float, idle: Collection[str] = ()) -> Health:
+    """Look at everything, waiting up to the time for what is still on its way. Never raises for what it finds.
 
-    def left() -> float:
-        return max(LEAST_S, deadline - time.monotonic())
+    idle: names of nodes that need not run, such as those of a mirror that a scenario has stopped.
+    """
+    deadline = time.monotonic() + timeout_s
+    down: set[str] = set()
+
+    def left(*needed: str) -> float:
+        """Nothing brings back what is down once everything is healed: what needs its nodes is not waited for."""
+        return LEAST_S if down & set(needed) else max(LEAST_S, deadline - time.monotonic())
 
     looks: list[tuple[str, Callable[[], str | None]]] = []
-    mirrors = {node.name: node for node in topology.nodes() if node.role is NodeRole.MIRROR}
-    looks += [(node.name, partial(_node, node)) for node in topology.nodes()]
-    looks += [(f"cluster {name}", partial(_cluster, cluster, left)) for name, cluster in topology.clusters.items()]
+    nodes = [node for node in topology.nodes() if node.name not in idle]
+    its_own: dict[str, Callable[[], bool]] = {
+        **{node.name: partial(_ended, node) for node in nodes if node.role is NodeRole.MIRROR},
+        **{f"cluster {name}": partial(_lacks_mirrors_only, cluster) for name, cluster in topology.clusters.items()},
+    }
+    looks += [(node.name, partial(_node, node)) for node in nodes]
     looks += [
-        (f"link to broker {broker} of {name}", partial(_link, link, broker, left))
+        (f"cluster {name}", partial(_cluster, cluster, partial(left, name)))
+        for name, cluster in topology.clusters.items()
+    ]
+    looks += [
+        (f"link to broker {broker} of {name}", partial(_link, link, broker, partial(left, name, "link")))
         for name, link in topology.links.items()
         for broker in link.brokers
     ]
@@ -86,14 +99,26 @@ def check(topology: Topology, *, timeout_s: float) -> Health:
             found = f"{what}: {error}"
         if found:
             problems.append(found)
-            if what not in mirrors or _is_gone(mirrors[what]):
+            down |= {node.cluster for node in nodes if node.name == what}
+            if what not in its_own or not its_own[what]():
                 unhealed.append(found)
     return Health(problems=tuple(problems), unhealed=tuple(unhealed))
 
 
-def _is_gone(node: Node) -> bool:
+def _ended(mirror: Node) -> bool:
+    """Whether a mirror's process is not there, or does not work, through nobody's doing but its own."""
     try:
-        return node.state() is NodeState.ABSENT
+        state = mirror.state()
+        return state is NodeState.STOPPED or (state is NodeState.RUNNING and not stopped_by_signal(mirror))
+    except ShatterError:  # neither the engine nor the container tells
+        return True
+
+
+def _lacks_mirrors_only(cluster: Cluster) -> bool:
+    """Whether every broker of the cluster is in sync everywhere, so that only processes of a mirror, which join it as
+    brokers, are missing."""
+    try:
+        return not any(out_of_sync(cluster, broker, among=cluster.brokers) for broker in cluster.brokers)
     except ShatterError:
         return False
 

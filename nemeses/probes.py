@@ -53,11 +53,14 @@ def node_serves(cluster: Cluster, node: Node) -> bool:
     return address is None or answers(*address, timeout_s=2)
 
 
-def out_of_sync(cluster: Cluster, broker: int, *, excused: Collection[int] = ()) -> list[str]:
+def out_of_sync(
+    cluster: Cluster, broker: int, *, excused: Collection[int] = (), among: Collection[int] | None = None
+) -> list[str]:
     """Partitions (as `topic-n`, internal ones too) where this broker, or a follower of it, is not in sync.
 
     Every broker that answers must say that it is, since brokers may lag behind their controller.
-    excused: brokers that need not be in sync and are not asked. Raises: ClusterError when nobody answers.
+    excused: brokers that need not be in sync and are not asked. among: followers that count; None: all.
+    Raises: ClusterError when nobody answers.
     """
     lacking: dict[str, None] = {}
     answered = False
@@ -74,7 +77,8 @@ def out_of_sync(cluster: Cluster, broker: int, *, excused: Collection[int] = ())
             for part in topic.partitions:
                 replicas, in_sync = set(part.replica_nodes), set(part.isr_nodes)
                 lags = broker in replicas and broker not in in_sync
-                leads = broker == part.leader_id and replicas - in_sync - set(excused)
+                followers = replicas if among is None else replicas & set(among)
+                leads = broker == part.leader_id and followers - in_sync - set(excused)
                 if lags or leads:
                     lacking[f"{topic.name}-{part.partition_index}"] = None
     if not answered:

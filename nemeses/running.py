@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.clock import Clock
-from harness.clusters.base import Topology
+from harness.clusters.base import NodeRole, NodeState, Topology
 from harness.history.recording import Recorder
 from nemeses.base import FaultContext, FaultSpec, FaultStoppedError, Injected, Nemesis
 from nemeses.claims import Claims, FaultSkippedError
@@ -157,7 +157,8 @@ class Fault:
                         await_back(cluster, node, timeout_s=BACK_S)
                     except Exception as error:
                         errors.append(str(error))
-        return errors
+        mirrors = [n for n in self._context.topology.nodes() if n.role is NodeRole.MIRROR and n.name in held]
+        return errors + [f"{n.name} is {state}" for n in mirrors if (state := n.state()) is not NodeState.RUNNING]
 
     def _note_began(self, target: str, params: Mapping[str, Any]) -> None:
         if self._stop.is_set():

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -20,6 +22,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from harness.clusters.cleanup import labelled_objects
+from harness.clusters.containers import container_name
 from harness.clusters.docker_clients import DockerClients
 from harness.clusters.images import ImageSet
 from harness.commands import check_run
@@ -52,7 +55,7 @@ def finish(process: subprocess.Popen[str], *, timeout_s: float = 420) -> tuple[i
     return process.returncode, output
 
 
-def wait_for_load(out: Path, process: subprocess.Popen[str]) -> Path:
+def wait_for_load(out: Path, process: subprocess.Popen[str] | None) -> Path:
     """The run's folder, once its load is under way."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
@@ -60,7 +63,7 @@ def wait_for_load(out: Path, process: subprocess.Popen[str]) -> Path:
             if (folder / "run.json").exists() and any(p.name == "load" for p in read_meta(folder).phases):
                 time.sleep(3)  # some records
                 return folder
-        if process.poll() is not None:
+        if process is not None and process.poll() is not None:
             pytest.fail(f"the run ended before its load: {process.communicate()[0]}")
         time.sleep(0.2)
     pytest.fail(f"no load within {START_S:g} s")
@@ -122,6 +125,34 @@ def test_a_mirror_that_died_before_the_end_lost_what_it_did_not_carry(
     loss = next(a for a in results.anomalies if a.kind == "mirror_loss")
     assert loss.count > 20
     assert {a.kind for a in results.forbidden} <= {"mirror_loss", "stuck"}
+
+
+@pytest.mark.parametrize(
+    ("node", "killed", "changes"),
+    [("B-broker-2", False, {"brokers": 3}), ("toxiproxy", True, {}), ("mirror-1", False, {})],
+)
+def test_what_goes_for_good_in_the_load_is_unknown_and_nobodys_fault(
+    images: ImageSet,
+    tmp_path: Path,
+    spark: SparkSession,
+    clients: DockerClients,
+    node: str,
+    killed: bool,
+    changes: dict[str, Any],
+) -> None:
+    def strike() -> None:
+        folder = wait_for_load(tmp_path, None)
+        end = clients.api.kill if killed else partial(clients.api.remove_container, force=True)
+        end(container_name(folder.name, node))
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        done = pool.submit(strike)
+        limits = {"time-limit": 10, "settle-limit": 3, "final-limit": 10}
+        result, results = sabotaged(images, tmp_path, lambda steps: steps.settle(), spark, **{**limits, **changes})
+        done.result(timeout=1)
+    assert (result.status, results.verdict) == ("finished", "unknown"), results.why
+    assert f"the harness could not heal: {node} is {'stopped' if killed else 'absent'}" in results.why
+    assert {kind: a["never_allowed"] for kind, a in results.raw["anomalies"].items() if a["never_allowed"]} == {}
 
 
 def test_final_reads_that_were_cut_off_make_it_unknown_and_never_valid(
