@@ -65,6 +65,8 @@ class Result:
 class FinalReader:
     """Reads until every partition is complete or the deadline (time.monotonic()) is reached.
 
+    A partition is complete by itself: one that cannot be read costs the others neither their completeness nor, where
+    they have all been read, more than the waiting for it.
     topics: names on this cluster. per_topic: partitions each is expected to have, for rows of absent topics.
     """
 
@@ -162,8 +164,13 @@ class FinalReader:
         return bool(self._results)
 
     def _offsets(self, admin: AdminClient, spec: OffsetSpec, level: IsolationLevel) -> dict[Partition, int]:
-        """One offset per partition; those whose leader did not answer are left out."""
-        wanted = {TopicPartition(*key): spec for key in self._results}
+        """One offset per partition; those whose leader did not answer are left out.
+
+        The client asks nobody before it knows every leader, so a partition without one must not be among them.
+        """
+        wanted = {TopicPartition(*key): spec for key in self._led(admin)}
+        if not wanted:
+            return {}
         limit = self._left_s(_LOOK_S)
         futures: dict[TopicPartition, Future[Any]]
         futures = admin.list_offsets(wanted, isolation_level=level, request_timeout=limit)
@@ -173,6 +180,16 @@ class FinalReader:
             for place, future in futures.items()
             if future.done() and future.exception() is None
         }
+
+    def _led(self, admin: AdminClient) -> list[Partition]:
+        """The partitions that have a leader now; none when nobody tells."""
+        try:
+            topics = admin.list_topics(timeout=self._left_s(_LOOK_S)).topics
+        except KafkaException as error:
+            log.debug("%s: metadata: %s", self._reader.client, error)
+            return []
+        leaders = {(name, number): p.leader for name, topic in topics.items() for number, p in topic.partitions.items()}
+        return [key for key in self._results if leaders.get(key, -1) >= 0]
 
     def _ask_offsets(self, admin: AdminClient) -> None:
         if any(result.start == UNKNOWN for result in self._results.values()):
@@ -245,10 +262,9 @@ class FinalReader:
             result.start = result.position = result.target = UNKNOWN
 
     def _settled(self, admin: AdminClient) -> bool:
-        """Whether all is complete: everything was reached, and nothing grew meanwhile."""
-        if not all(result.reached for result in self._results.values()):
-            return False
-        answered = self._update_targets(admin)
-        for key, result in self._results.items():
-            result.complete = key in answered and result.reached
+        """Look which partitions are complete: those that are reached, and have not grown meanwhile. Whether all are."""
+        if any(result.reached for result in self._results.values()):
+            answered = self._update_targets(admin)
+            for key, result in self._results.items():
+                result.complete = result.reached and (key in answered or result.complete)
         return all(result.complete for result in self._results.values())

@@ -99,6 +99,32 @@ def test_a_load_stops_in_time_while_its_cluster_is_paused_and_final_reads_say_wh
     assert_complete(late)
 
 
+def test_a_partition_without_a_leader_costs_the_others_nothing(
+    pair: RunningTopology, run_dir: Path, topic: str
+) -> None:
+    a = pair.clusters["A"]
+    with recording(pair, run_dir, topic, topics=1, partitions=3, replication=1) as run:
+        with running(run) as load:
+            wait_until(lambda: load.counts().ok_sends >= 60, timeout_s=60, what="60 acknowledged sends")
+        name = run.context.endpoints["A"].topic_names["append-0"]
+        lost, *others = a.partitions(name)
+        assert lost.leader is not None
+        victim = a.brokers[lost.leader]
+        victim.kill()
+        try:
+            wait_until(lambda: a.partitions(name)[0].leader is None, timeout_s=60, what="a partition without a leader")
+            reads = list(APPEND.final_reads(run.context, timeout_s=10))
+        finally:
+            victim.start()
+    alive = {p.partition for p in others if p.leader != lost.leader}
+    assert alive
+    found = {(r.cluster, r.partition): r for r in reads if r.isolation == "read_uncommitted"}
+    assert all(found["A", number].complete and found["A", number].position > 0 for number in alive)
+    assert not found["A", 0].complete
+    assert f"the offsets of {name}-0 on A could not be learnt in time" in (found["A", 0].error or "")
+    assert all(found["B", number].complete for number in range(3))
+
+
 def test_a_fenced_transactional_producer_is_replaced_and_its_open_transaction_does_not_count(
     pair: RunningTopology, run_dir: Path, topic: str
 ) -> None:
