@@ -150,12 +150,14 @@ class Bite:
 
 @dataclass(kw_only=True)
 class Injected:
-    """A live fault: what it hit, whether it bit, and what looking at its healing needs."""
+    """A live fault: what it hit, whether it bit, and what looking at its healing needs. beside: partitions that it hit
+    besides the one that it was drawn for."""
 
     spec: FaultSpec
     target: str
     nodes: Sequence[str]
     bite: Bite
+    beside: Sequence[str] = ()
     state: dict[str, Any] = field(default_factory=dict)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 
 from harness.clusters.base import Cluster, PartitionInfo
 from harness.errors import ClusterError, FaultError, WaitTimeoutError
+from harness.wait import wait_until
 from nemeses.base import FaultContext
 from nemeses.direct import elect_unclean, high_watermark
 
@@ -13,6 +15,63 @@ ALONE_S = 40.0
 ACKNOWLEDGED_S = 15.0
 GONE_S = 30.0
 ELECTED_S = 30.0
+BY_ITSELF_S = 5.0
+
+
+def depends_on(cluster: Cluster, brokers: Collection[int]) -> Sequence[str]:
+    """Partitions, of internal topics too, whose in-sync replicas are all among these brokers.
+
+    Where they are killed, and no eligible leader replica is left (KIP-966), the partition loses its leader, and for
+    good: after its unclean shutdown a broker is in no in-sync set.
+    """
+    return [f"{p.topic}-{p.partition}" for p in cluster.every_partition() if p.isr and set(p.isr) <= set(brokers)]
+
+
+def elect_where_none_leads(cluster: Cluster) -> Sequence[str]:
+    """Ask for an unclean election of every partition that stays without a leader; returns those, once all have one.
+
+    To be called after everything was started again, where no other fault keeps brokers of the cluster away.
+    Raises: WaitTimeoutError naming what stays without a leader.
+    """
+    refused: dict[str, str] = {}
+    elected: dict[str, None] = {}
+    began = time.monotonic()
+
+    def led() -> bool:
+        without = [p for p in cluster.every_partition() if p.leader is None]
+        for p in without if time.monotonic() - began >= BY_ITSELF_S else ():
+            name, answer = f"{p.topic}-{p.partition}", elect_unclean(cluster, p)
+            if answer is None:
+                elected[name] = None
+            else:
+                refused[name] = answer
+        return not without
+
+    wait_until(
+        led,
+        timeout_s=ELECTED_S,
+        what=f"every partition of cluster {cluster.name} to have a leader, elected uncleanly where none is in sync",
+        instead=lambda: ", ".join(f"{name}: {answer}" for name, answer in refused.items()) or "no answer",
+        interval_s=0.5,
+        swallow=(ClusterError,),
+    )
+    return list(elected)
+
+
+def elect_when_healed(context: FaultContext, cluster: Cluster) -> list[str]:
+    """Register `elect_where_none_leads` for the healing, after what is registered later; returns a list that tells then
+    which partitions were elected."""
+    elected: list[str] = []
+    what = f"have every partition of cluster {cluster.name} led"
+    context.undo.push(what, lambda: elected.extend(elect_where_none_leads(cluster)))
+    return elected
+
+
+def also_alone(partitions: Sequence[str]) -> str:
+    """The end of a sentence about what else a fault hit."""
+    if not partitions:
+        return ""
+    return f"; nobody else was in sync, either, for {', '.join(partitions)}"
 
 
 def now(cluster: Cluster, info: PartitionInfo) -> PartitionInfo:

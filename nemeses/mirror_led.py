@@ -23,7 +23,7 @@ from harness.wire.view import ClusterView
 from nemeses import epochs, netcut
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected
 from nemeses.claims import FaultSkippedError
-from nemeses.election import await_leader_gone, elect, now
+from nemeses.election import also_alone, await_leader_gone, depends_on, elect, elect_when_healed, now
 
 ALONE_S = 40.0
 CARRIED_S = 20.0
@@ -54,6 +54,9 @@ def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: Parti
     _await_in_sync(context, cluster, info, kept)
     since = _high_watermark(cluster, info)
     acknowledged = _await_carried(context, cluster, info, since + int(spec.params.get("alone", 20)), since)
+    led = {b for p in cluster.every_partition() for b in p.replicas if b not in cluster.brokers}
+    beside = [p for p in depends_on(cluster, {kept, *led}) if p != name]
+    late = elect_when_healed(context, cluster)
     for node in (witness, *mirrors):
         context.undo.push(f"start {node.name}", node.start)
     for node in (witness, *mirrors):
@@ -67,16 +70,19 @@ def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: Parti
         f"{acknowledged - since} records of it without the others; broker {leader} leads from {start.offset} at epoch "
         f"{start.epoch}: " + (f"offsets {start.offset} to {acknowledged - 1} are lost" if lost else "nothing is lost")
     )
+    seen += also_alone(beside)
     return Injected(
         spec=spec,
         target=target,
         nodes=[witness.name, *(node.name for node in mirrors)],
         bite=Bite(yes=lost > 0, seen=seen),
+        beside=beside,
         state={
             "node": witness,
             "topic": info.topic,
             "partition": info.partition,
             "lost": (start.offset, acknowledged),
+            "elected": late,
         },
     )
 

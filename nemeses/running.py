@@ -123,7 +123,8 @@ class Fault:
         else:
             self._target = injected.target
             self._injected = injected
-            self._record("bit", ok=injected.bite.yes, result=injected.bite.seen)
+            beside = {"beside": list(injected.beside)} if injected.beside else None
+            self._record("bit", ok=injected.bite.yes, result=injected.bite.seen, params=beside)
             self._set(FaultState.LIVE, bit=injected.bite.yes, why=injected.bite.seen)
             return True
         return False

@@ -11,6 +11,8 @@ at which the new leader's first epoch begins (its `leader-epoch-checkpoint` file
 acknowledged and are gone, however fast new records take their places.
 On the destination the mirror is the only writer, so that the acknowledged records are the mirror's. A mirror that
 leads there itself is another story: `nemeses/mirror_led.py`.
+The killed leader may be alone in sync elsewhere, too: those partitions, of internal topics as well, are hit like the
+one that was drawn, recorded with the fault, and elected uncleanly when it heals, since Kafka elects nobody there.
 It cannot see: what producers with acks=1 were told beyond the high watermark.
 """
 
@@ -26,10 +28,13 @@ from nemeses import epochs, mirror_led, netcut, topic_config
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 from nemeses.claims import FaultSkippedError
 from nemeses.election import (
+    also_alone,
     await_alone,
     await_alone_acknowledged,
     await_leader_gone,
+    depends_on,
     elect,
+    elect_when_healed,
 )
 from nemeses.roles import await_healed, broker_params, brokers_available, cluster_of, partition_of
 
@@ -91,6 +96,8 @@ class UncleanElection:
         since = await_alone(context, cluster, info)
         needed = int(spec.params.get("alone", 20)) if wanted == 1 else 0
         acknowledged = await_alone_acknowledged(context, cluster, info, since=since, at_least=needed)
+        beside = [p for p in depends_on(cluster, {info.leader}) if p != name]
+        elected = elect_when_healed(context, cluster)
         context.undo.push(f"start {victim.name}", victim.start)
         victim.kill()
         survivors = await_leader_gone(context, cluster, info)
@@ -104,25 +111,30 @@ class UncleanElection:
             f"{'clean' if clean else 'unclean'}, leads from {start.offset} at epoch {start.epoch}: "
         )
         seen += f"offsets {start.offset} to {acknowledged - 1} are lost" if lost else "nothing acknowledged is lost"
+        seen += also_alone(beside)
         return Injected(
             spec=spec,
             target=target,
             nodes=[victim.name],
             bite=Bite(yes=lost > 0 and not clean, seen=seen),
+            beside=beside,
             state={
                 "node": victim,
                 "topic": info.topic,
                 "partition": info.partition,
                 "lost": (start.offset, acknowledged),
+                "elected": elected,
             },
         )
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Start the old leader, which cuts off what only it had, and wait until it is in sync everywhere."""
+        """Start the old leader, which cuts off what only it had, elect where nobody leads, and wait until it is in
+        sync everywhere."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))
-        return await_healed(context, injected.spec, injected.state["node"], timeout_s=HEAL_S)
+        seen = await_healed(context, injected.spec, injected.state["node"], timeout_s=HEAL_S)
+        return seen + (f"; elected uncleanly: {', '.join(elected)}" if (elected := injected.state["elected"]) else "")
 
     def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionInfo]:
         if spec.role not in MIN_INSYNC:

@@ -203,11 +203,15 @@ class KafkaCluster:
                 f"{self.cluster_id}: something else answers at {self._nodes[node_id].address}; nothing was written"
             )
 
+    def every_partition(self) -> Sequence[PartitionInfo]:
+        """All partitions now, those of internal topics included. Raises ClusterError when no broker answers."""
+        return [p for found in self._look(None).values() for p in found]
+
     def await_full_isr(self, *, timeout_s: float) -> None:
         """Wait until every partition, internal ones included, has a leader and all its replicas in sync."""
 
         def lacking() -> list[PartitionInfo]:
-            return [p for found in self._look(None).values() for p in found if not _in_sync(p)]
+            return [p for p in self.every_partition() if not _in_sync(p)]
 
         wait_until(
             lambda: not lacking(),

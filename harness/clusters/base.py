@@ -178,6 +178,10 @@ class Cluster(Protocol):
         """The topic's partitions now."""
         ...
 
+    def every_partition(self) -> Sequence[PartitionInfo]:
+        """All partitions now, those of internal topics included."""
+        ...
+
     def topics(self) -> Sequence[str]:
         """Names of all topics that are not internal."""
         ...

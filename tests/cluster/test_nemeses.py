@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import socket
@@ -466,14 +467,25 @@ def test_mirror_pause_stops_the_flow(stage: Stage, mirrored: str) -> None:
 
 
 def test_unclean_election_on_b_loses_what_the_mirror_wrote(stage: Stage, mirrored: str) -> None:
-    """On B the mirror is the only writer: what B acknowledged to it and lost, it does not send again."""
+    """On B the mirror is the only writer: what B acknowledged to it and lost, it does not send again.
+
+    A partition beside it, whose only replica is the killed leader, has nobody else to lead it.
+    """
     a, b = stage.pair.clusters["A"], stage.pair.clusters["B"]
+    leader = b.partitions(mirrored)[0].leader
+    beside = f"{mirrored}-beside"
+    b.create_topic(beside, partitions=3, replication=1)
+    alone = [f"{beside}-{p.partition}" for p in b.partitions(beside) if p.leader == leader]
+    assert alone
     with (
         Reader(b.bootstrap, mirrored) as reader,
         Writer(a.bootstrap, mirrored) as writer,
         stage.fault("unclean-election", "B", "leader", topic=mirrored, partition=0, alone=10) as outcome,
     ):
         seen = dict(reader.seen)
+    assert all(name in outcome.why for name in alone), outcome.why
+    assert set(alone) <= set(json.loads(str(stage.rows()[1]["params"]))["beside"])
+    assert all(p.leader is not None for p in b.partitions(beside))
     first, last = claimed_loss(outcome)
     carried(stage.pair, mirrored, "after the election", timeout_s=60)
     on_b = set(values(b, mirrored).values())
