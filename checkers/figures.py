@@ -36,6 +36,10 @@ def figures(t: Tables) -> dict[str, Any]:
         found["faults that bit"] = counts.get("bit", 0)
         if counts.get("skip"):
             found["faults skipped"] = counts["skip"]
+    carried = t.carried_under_faults
+    if carried.faults:
+        found["carried under faults, records (least of any fault)"] = min(f.records for f in carried.faults)
+        found["carried under faults, partitions"] = carried.partitions
     return found
 
 

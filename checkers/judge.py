@@ -32,6 +32,7 @@ from checkers.figures import figures, unfinished_reads
 from checkers.gather import gather
 from checkers.headline import Found, headline, why_green
 from checkers.tables import Tables
+from checkers.under_faults import UnderFault
 from harness import contracts
 from harness.beside import write_beside
 from harness.contracts import Contract, Level
@@ -89,6 +90,7 @@ class Judgement:
     looked_at: tuple[str, ...]
     unjudged: dict[str, str] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
+    carried_under_faults: tuple[UnderFault, ...] = ()
     seconds: float = 0.0
     checker_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -114,6 +116,7 @@ class Judgement:
             "looked_at": list(self.looked_at),
             "not_looked_at": self.unjudged,
             "figures": self.figures,
+            "carried_under_faults": [fault.to_json() for fault in self.carried_under_faults],
             "seconds": round(self.seconds, 1),
             "checker_seconds": self.checker_seconds,
         }
@@ -158,6 +161,7 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
             looked_at=looked_at,
             unjudged=unjudged,
             figures=figures(tables),
+            carried_under_faults=tables.carried_under_faults.faults,
             seconds=time.monotonic() - began,
             checker_seconds=gathered.seconds,
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers import completeness, fates, history, partitions, screen
+from checkers import completeness, fates, history, partitions, screen, under_faults
 from checkers.facts import Facts, learn
 from checkers.scratch import Scratch
 from checkers.session import SMALL_ROWS
@@ -222,6 +222,11 @@ class Tables:
         log = self._at_last_look(self.table("records"))
         log = log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA))
         return self.cache(self._with_txn_end(log))
+
+    @view
+    def carried_under_faults(self) -> under_faults.Carried:
+        """What the mirror carried under each fault. See `under_faults`."""
+        return under_faults.carried_under_faults(self)
 
     @view
     def cuts(self) -> DataFrame:

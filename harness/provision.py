@@ -301,5 +301,7 @@ def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
             "ok_polls": floor.ok_polls,
             "polled_records_on_destination": floor.polled_records_on_destination,
             "faults_bit": max(floor.faults_bit, faults_to_bite),
+            "carried_under_fault": floor.carried_under_fault,
+            "partitions_under_faults": floor.partitions_under_faults,
         },
     )

@@ -90,6 +90,7 @@ class Append:
         Sends: 10 % of rate × time (rate 0 counts as 400/s; transactions as 5/s per producer at most, and as one per
         hold; operations of clients that live shortly as three lives a second).
         Polls with records: one per five seconds. Records read on the destination: half as many as sends.
+        Carried under each fault: a tenth of what a second brings; under all faults: half of the partitions.
         """
         check_options(options)
         rate = min(options.rate or _UNLIMITED, _UNLIMITED)
@@ -104,6 +105,8 @@ class Append:
             ok_sends=sends,
             ok_polls=max(1, int(time_limit_s / 5)) if reads else 0,
             polled_records_on_destination=max(1, sends // 2) if reads else 0,
+            carried_under_fault=max(1, int(rate * _FLOOR_SHARE)),
+            partitions_under_faults=max(1, options.topics * options.partitions // 2),
         )
 
     def start(self, context: WorkloadContext) -> ThreadedLoad:

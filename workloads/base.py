@@ -22,12 +22,18 @@ class TopicSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """The least load that proves anything. Below it the verdict is `unknown` (kind `thin`)."""
+    """The least load that proves anything. Below it the verdict is `unknown` (kind `thin`).
+
+    carried_under_fault: records that the mirror carries while each fault holds or soon after; partitions_under_faults:
+    of how many partitions it carries any under all faults together.
+    """
 
     ok_sends: int
     ok_polls: int
     polled_records_on_destination: int
     faults_bit: int = 0
+    carried_under_fault: int = 1
+    partitions_under_faults: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

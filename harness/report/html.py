@@ -88,6 +88,7 @@ def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:
         "unjudged": results.raw.get("not_looked_at", {}),
         "plot": plot,
         "faults": fault_rows(run, series.faults, meta.schedule),
+        "carried": results.carried,
         "colors": fault_colors(series.faults),
         "sampled": series.rates.sampled,
         "totals": _totals(series),

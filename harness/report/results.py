@@ -53,6 +53,15 @@ class Results:
     raw: dict[str, Any]
 
     @property
+    def carried(self) -> dict[int, str]:
+        """What the mirror carried under each fault: number → text. Empty where that was not looked at."""
+        return {
+            f["fault_id"]: f"{plain(f.get('records'))} records on {plain(f.get('partitions'))} partitions"
+            for f in self.raw.get("carried_under_faults", [])
+            if isinstance(f.get("fault_id"), int)
+        }
+
+    @property
     def exit_code(self) -> int:
         """0 valid, 1 invalid, 2 unknown."""
         return EXITS[self.verdict]
@@ -69,6 +78,9 @@ def parse_results(document: dict[str, Any]) -> Results:
     anomalies.sort(key=lambda a: (a.allowed, a.severity, a.kind))
     for key, kind in (("looked_at", list), ("not_looked_at", dict), ("figures", dict)):
         _of(document, key, kind)
+    carried = _of(document, "carried_under_faults", list)
+    if not all(isinstance(fault, dict) for fault in carried):
+        raise TypeError("carried_under_faults holds something else than objects")
     verdict = WORDS[document["valid"]]
     return Results(
         verdict=verdict,

@@ -13,6 +13,7 @@ from harness.report.results import Results
 from harness.report.summary import STYLE
 
 WITNESSES = 3
+FAULTS = 8
 WORD_STYLE = {"never": "bold red", "unknown": "yellow"}
 
 
@@ -42,6 +43,19 @@ def print_results(console: Console, results: Results, *, run: Path, report: Path
                 Text("\n".join(lines[:WITNESSES] + more)),
             )
         console.print(table)
+    if results.carried:
+        console.print(_carried(results), highlight=False, markup=False)
     if report is not None:
         console.print(f"report  {plain(report)}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"run     {plain(run)}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _carried(results: Results) -> str:
+    """What the mirror carried under each fault, in one line."""
+    faults = results.raw["carried_under_faults"]
+    each = [
+        f"{plain(f.get('records'))} ({plain(f.get('name'))}{' on ' + plain(f['cluster']) if f.get('cluster') else ''})"
+        for f in faults[:FAULTS]
+    ]
+    more = f" and {len(faults) - FAULTS} more faults" if len(faults) > FAULTS else ""
+    return f"carried under faults, records  {', '.join(each)}{more}"

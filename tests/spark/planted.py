@@ -25,6 +25,12 @@ ELSEWHERE: dict[str, tuple[str, str, str]] = {
         *("test_run_kinds", "test_a_run_under_its_floor", "test_a_run_over_its_floor"),
     ),
     "thin/nemesis": ("test_judge", "test_a_nemesis_that_never_bit_is_missed_whatever_others_did", "both"),
+    "thin/idle_mirror": (
+        "test_idle_mirror",
+        "test_a_mirror_that_stood_still_for_65_of_75_seconds",
+        "test_a_mirror_that_stumbles_at_every_fault_is_at_work",
+    ),
+    "thin/idle_partitions": ("test_idle_mirror", "test_partitions_under_faults", "two partitions"),
     "pid_swallowed": ("test_producers", "local_write_taken_for_a_mirrored_one", "local_write_at_its_own_offset"),
     "group_out_of_range/look": ("test_groups", "test_groups_of_a_run_of_ours", "late"),
     "group_overwritten/filter": ("test_groups", "test_groups_of_a_run_of_ours", "there"),

@@ -199,6 +199,7 @@ def test_the_floor_grows_with_time_and_rate_and_is_lower_for_transactions() -> N
     workload = Append()
     floor = workload.floor(WorkloadOptions(rate=400), time_limit_s=60)
     assert (floor.ok_sends, floor.ok_polls, floor.polled_records_on_destination) == (2400, 12, 1200)
+    assert (floor.carried_under_fault, floor.partitions_under_faults) == (40, 4)
     assert workload.floor(WorkloadOptions(rate=0), time_limit_s=60) == floor
     assert workload.floor(WorkloadOptions(rate=10), time_limit_s=60).ok_sends == 60
     assert workload.floor(WorkloadOptions(producer="transactional", producers=2), time_limit_s=60).ok_sends == 60

@@ -174,6 +174,18 @@ def test_junit_counts_and_carries_the_witnesses() -> None:
     assert "duplicate × 5 (allowed)" in failure.text
 
 
+def test_what_the_mirror_carried_under_each_fault_is_shown(run: Path) -> None:
+    fault = {"fault_id": 1, "name": "broker-kill", "cluster": "A", "records": 531, "partitions": 6}
+    document = {"valid": True, "anomalies": {}, "carried_under_faults": [fault]}
+    (run / "results.json").write_text(json.dumps(document))
+    assert "531 records on 6 partitions" in write_report(run).read_text()
+    console = Console(file=io.StringIO(), width=300)
+    print_results(console, parse_results(document), run=run, report=None)
+    assert "carried under faults, records  531 (broker-kill on A)" in console.file.getvalue()  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="carried_under_faults holds something else"):
+        parse_results({**document, "carried_under_faults": [1]})
+
+
 def test_what_a_green_holds_is_in_every_summary(run: Path) -> None:
     held = "valid, 107 allowed: A lost acknowledged writes (S1)"
     anomalies = {"lost_write": {"count": 107, "severity": "S1", "allowed": True, "level": "allowed"}}
