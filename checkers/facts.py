@@ -20,8 +20,11 @@ _CODED = ("type", "f", "cluster", "error")
 _PART_ROWS = 1_000_000
 AT_A_GLANCE = 5_000_000
 """Up to this many events are read here and now, in a second or two; more are a Spark job."""
-_FOUND = "f string, type string, cluster string, events bigint, unpaired boolean, txn boolean, epoch_error boolean"
+_FLAGS = ("unpaired", "txn", "epoch_error", "out_of_range")
+_FOUND = "f string, type string, cluster string, events bigint, " + ", ".join(f"{flag} boolean" for flag in _FLAGS)
 MOVES = ("assign", "subscribe", "crash")
+OUT_OF_RANGE = "(?i)out[_ -]?of[_ -]?range|offset[_ -]?reset|log[_ -]?truncation|no[_ -]?offset"
+"""Errors of polls that say: the consumer's position is not in the log (any more). For RE2 and Java alike."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Facts:
 
     unpaired: a completion without `invoke_index`. txn_ops: transactions as one operation (`f` = txn).
     txn_steps: events that name a transaction. moves: assign, subscribe or crash. deletes: a topic was deleted.
-    epoch_errors: an error names a leader epoch. clusters: letters seen in `ops`. actions: of `op_records`.
+    epoch_errors: an error names a leader epoch. out_of_range: one says that a position is
+    outside the log. clusters: letters seen in `ops`. actions: of `op_records`.
     """
 
     counts: Mapping[tuple[str, str], int]
@@ -40,6 +44,7 @@ class Facts:
     moves: bool
     deletes: bool
     epoch_errors: bool
+    out_of_range: bool
     clusters: frozenset[str]
     actions: frozenset[str]
 
@@ -68,6 +73,7 @@ def learn(stored: Stored) -> Facts:
         moves=not functions.isdisjoint(MOVES),
         deletes=("delete_topic", "ok") in counts,
         epoch_errors=any(row["epoch_error"] for row in rows),
+        out_of_range=any(row["out_of_range"] for row in rows),
         clusters=frozenset(row["cluster"] for row in rows if row["cluster"] is not None),
         actions=frozenset(row["action"] for row in _rows(stored, "op_records", _actions, "action string")),
     )
@@ -112,7 +118,7 @@ def _actions(files: Sequence[str]) -> pa.Table:
 def _found(files: Sequence[str]) -> pa.Table:
     """One row per function, type and cluster."""
     schema = pa.schema([(n, pa.string()) for n in ("f", "type", "cluster")] + [("events", pa.int64())])
-    schema = pa.schema([*schema, *((n, pa.bool_()) for n in ("unpaired", "txn", "epoch_error"))])
+    schema = pa.schema([*schema, *((n, pa.bool_()) for n in _FLAGS)])
     found = [_of(batch) for batch in _opened(files, "ops", _COLUMNS, _CODED)]
     return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in found)])
 
@@ -120,6 +126,7 @@ def _found(files: Sequence[str]) -> pa.Table:
 def _of(batch: pa.RecordBatch) -> pa.Table:
     f, kind, cluster, error = (batch.column(name) for name in ("f", "type", "cluster", "error"))
     epochs = pc.match_substring(error.dictionary, "LEADER_EPOCH", ignore_case=True)
+    outside = pc.match_substring_regex(error.dictionary, OUT_OF_RANGE)
     columns = {
         "f": f.cast(pa.string()),
         "type": kind.cast(pa.string()),
@@ -127,10 +134,10 @@ def _of(batch: pa.RecordBatch) -> pa.Table:
         "unpaired": pc.and_(pc.not_equal(kind, "invoke"), batch.column("invoke_index").is_null()),
         "txn": pc.and_(batch.column("txn").is_valid(), pc.not_equal(f, "txn")),
         "epoch_error": epochs.take(error.indices).fill_null(False),
+        "out_of_range": outside.take(error.indices).fill_null(False),
     }
     keys = ["f", "type", "cluster"]
-    flags = ("unpaired", "txn", "epoch_error")
-    grouped = pa.table(columns).group_by(keys).aggregate([([], "count_all"), *((flag, "max") for flag in flags)])
-    renamed = {"count_all": "events", **{f"{flag}_max": flag for flag in flags}}
+    grouped = pa.table(columns).group_by(keys).aggregate([([], "count_all"), *((flag, "max") for flag in _FLAGS)])
+    renamed = {"count_all": "events", **{f"{flag}_max": flag for flag in _FLAGS}}
     grouped = grouped.rename_columns([renamed.get(name, name) for name in grouped.column_names])
-    return grouped.select([*keys, "events", *flags])
+    return grouped.select([*keys, "events", *_FLAGS])

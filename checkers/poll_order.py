@@ -2,23 +2,25 @@
 
 Proves: of two records that one consumer read one after the other from one partition, within a poll (form `internal`)
 or in consecutive successful polls (form `external`), the second is not behind the first, or a record lies between them
-that others read or the log holds, and that this consumer should have been given.
+that others read or the log holds, and that this consumer should have been given. Of the position that a consumer was
+given (`positions`) and the first record that it read then (form `assigned`), that such a record lies between them.
 
-Judged from one assignment to the next: assign, subscribe and crash events of the process start anew, and so do polls
-in which its group was rebalanced. Consecutive polls of a group's member are judged only where the history records
-assignments; without them a rebalance explains anything.
-Members of share groups are not judged: what one of them releases comes again, in any order.
+Judged from one assignment to the next: crash events of the process and subscriptions start anew, and so do assignments
+for the partitions that they name, polls in which its group was rebalanced or that found the position outside the log,
+and polls of unknown outcome. Members of groups are judged only where the history records assignments, and by what
+their group may have committed (`skips`). Members of share groups are not judged: what one of them releases comes again,
+in any order.
 
-Cannot see: a consumer that leaves out records which nobody else saw (`lost_write`), and what a read_committed reader
-skips of undecided transactions.
+Cannot see: a consumer that leaves out records which nobody else saw (`lost_write`); what a read_committed reader skips
+of undecided transactions; first reads of consumers whose position nobody told.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers import history
+from checkers import history, positions, skips
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.history import KEY
 from checkers.mirroring import own_transactions
@@ -29,10 +31,11 @@ POLL_SKIP = Kind(
     severity=Severity.S2,
     told="let consumers skip records",
     section=1,
-    what="a consumer that is not reassigned reads every record of its partition that it is entitled to",
-    blind="records that nobody saw; expired records; members of groups without recorded assignments",
-    sources=("Jepsen: jepsen.tests.kafka poll-skip, int-poll-skip",),
-    forms=("internal", "external"),
+    what="a consumer reads every record of its partition that it is entitled to, from where it was assigned on",
+    blind="records that nobody saw; expired records; members of groups without recorded assignments; first reads from a"
+    " position that nobody told",
+    sources=("Jepsen: jepsen.tests.kafka poll-skip, int-poll-skip", "akka/alpakka-kafka#1016"),
+    forms=("internal", "external", "assigned"),
 )
 NONMONOTONIC_POLL = Kind(
     name="nonmonotonic_poll",
@@ -45,8 +48,6 @@ NONMONOTONIC_POLL = Kind(
     forms=("internal", "external"),
 )
 
-_REBALANCE = "rebalance"  # action of a record of `op_records`
-
 
 def find(t: Tables) -> DataFrame | None:
     """Steps of one consumer from record to record that skip or go back."""
@@ -55,7 +56,7 @@ def find(t: Tables) -> DataFrame | None:
     where = ("topic", "partition", "cluster")
     told = "%s read offset %s of %s-%s on %s after offset %s, %s"
     back = anomalies(
-        steps.where("offset <= before"),
+        steps.where("offset <= before and not lost"),
         "nonmonotonic_poll",
         form=F.col("form"),
         ops=op_list("before_index", "op_index"),
@@ -66,7 +67,7 @@ def find(t: Tables) -> DataFrame | None:
     if gaps.isEmpty():
         return back
     skip = anomalies(
-        _skipped(t, gaps),
+        skips.counted(t, t.cache(_skipped(t, gaps))),
         "poll_skip",
         form=F.col("form"),
         offset="missed",
@@ -74,75 +75,115 @@ def find(t: Tables) -> DataFrame | None:
         ops=op_list("before_index", "op_index"),
         rank=F.col("before") - F.col("offset"),
         explain=sentence(
-            "%s read offset %s of %s-%s on %s right after offset %s, %s, and left out offset %s",
-            *("process", "offset", *where, "before", what, "missed"),
+            "%s read offset %s of %s-%s on %s %s, and left out offset %s",
+            *("process", "offset", *where, _begun(what), "missed"),
         ),
     )
     return union([back, skip])
 
 
-def _steps(t: Tables) -> DataFrame:
-    """Steps that are not to the very next offset: cluster, topic, partition, era, process, isolation, before, offset,
-    value (at offset), before_index, op_index, form."""
-    if t.screened:
-        return _told(t, t.sieve.steps)
-    reads = t.reads.where("offset is not null and partition is not null")
-    order = Window.partitionBy("process", *KEY).orderBy("op_index", "position")
-    steps = reads.select(
-        *("op_index", "position", "offset"),
-        F.lag("offset").over(order).alias("before"),
-        F.lag("op_index").over(order).alias("before_index"),
+def _begun(what: Column) -> Column:
+    """From where a step went."""
+    at = (F.col("before") + 1).cast("string")
+    first = F.lit("first after it was assigned at ")
+    return (
+        F.when(F.col("how") == "start", F.concat(first, F.lit("the log start")))
+        .when(F.col("how") == "group", F.concat(F.lit("first after its group had committed offset "), at))
+        .when(F.col("how") == "offset", F.concat(first, F.lit("offset "), at))
+        .otherwise(F.concat(F.lit("right after offset "), F.col("before").cast("string"), F.lit(", "), what))
     )
-    return _told(t, t.cache(steps.where("offset != before + 1").drop("offset")))
 
 
-def _told(t: Tables, odd: DataFrame) -> DataFrame:
-    """Steps with what is known of both polls; those between which the consumer may have moved are left out."""
+def _steps(t: Tables) -> DataFrame:
+    """Steps that are not to the very next offset, and from given positions only those that go over something: cluster,
+    topic, partition, era, process, isolation, group, reset, time_ns, before, offset, value (at offset), before_index,
+    op, op_index, form, how (of a given position, see `positions`; else null; before is then the offset before it), lost
+    (a poll between them found the position outside the log)."""
+    given = positions.given(t)
+    if t.screened:
+        return _told(t, t.sieve.steps, given)
+    names = ("process", *KEY, "op_index", "position", "offset")
+    rows = t.reads.where("offset is not null and partition is not null").select(*names, F.lit(False).alias("given"))
+    if given is not None:
+        place = {"op_index": F.col("index"), "position": F.lit(-1), "offset": F.col("offset") - 1, "given": F.lit(True)}
+        rows = rows.unionByName(given.withColumns(place).select(*names, "given"))
+    order = Window.partitionBy("process", *KEY).orderBy("op_index", "position")
+    last = F.lag(F.struct(F.col("offset").alias("before"), F.col("op_index").alias("before_index"), "given"))
+    steps = rows.withColumn("last", last.over(order)).where("not given and offset != last.before + 1")
+    steps = steps.where("not last.given or offset > last.before")
+    return _told(t, t.cache(steps.select("op_index", "position", "last.before", "last.before_index")), given)
+
+
+def _told(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
+    """Steps with what is known of both ends; those between which the consumer may have moved are left out."""
     reads = history.reads(t, only=odd.select("op_index", "position")) if t.screened else t.reads
     steps = reads.join(odd, ["op_index", "position"])
     if t.has("group_offsets"):
         shares = t.table("group_offsets").where("kind = 'share'").select("group").distinct()
         steps = steps.join(F.broadcast(shares), "group", "left_anti")
-    polls = t.ops.where("f in ('poll', 'txn') and type != 'invoke'").select(
-        F.col("index").alias("before_index"), F.col("client").alias("before_client"), F.col("type").alias("before_type")
+    ends = t.ops.where("f in ('poll', 'txn', 'assign', 'subscribe') and type != 'invoke'").select(
+        F.col("index").alias("before_index"),
+        *(F.col(name).alias(f"before_{name}") for name in ("op", "client", "type")),
     )
-    steps = steps.join(polls, "before_index", "left")
-    moved, assigned = F.lit(False), F.lit(False)
-    if t.facts.moves or _REBALANCE in t.facts.actions:
-        steps = steps.join(F.broadcast(_moves(t)), "process", "left").withColumns(
-            {name: F.coalesce(name, F.array()) for name in ("moves", "assigns")}
+    steps = steps.join(ends, "before_index", "left")
+    if given is None:
+        steps = steps.withColumns({name: F.lit(None).cast("string") for name in ("how", "given_to")})
+    else:
+        place = (F.col("index").alias("before_index"), "process", *KEY)
+        steps = steps.join(
+            given.select(*place, "how", F.col("group").alias("given_to")), ["before_index", "process", *KEY], "left"
         )
-        moved = F.exists("moves", lambda at: (at > F.col("before_index")) & (at <= F.col("op_index")))
-        assigned = F.exists("assigns", lambda at: at < F.col("before_index"))
+    steps = _moved(t, steps)
+    was_given = F.col("how").isNotNull()
+    same = F.col("before_client").eqNullSafe(F.col("client")) | (was_given & F.col("before_client").isNull())
+    # What follows from a group's commits, or from nothing being committed, is said of just that group.
+    same_group = (F.col("how") == "offset") | F.col("given_to").eqNullSafe(F.col("group"))
     within = F.col("before_index") == F.col("op_index")
     steady = (
         (F.col("type") == "ok")
         & (F.col("before_type") == "ok")
-        & F.col("before_client").eqNullSafe(F.col("client"))
-        & ~moved
-        & (F.col("group").isNull() | assigned)
+        & same
+        & ~F.col("moved")
+        & (~was_given | ((F.col("op") > F.col("before_index")) & same_group))
+        & (F.col("group").isNull() | F.col("assigned") | was_given)
     )
+    form = F.when(within, "internal").when(was_given, "assigned").otherwise("external")
+    columns = ("process", "isolation", "group", "reset", "time_ns", "offset", "value", "op", "op_index")
     return (
-        steps.withColumn("form", F.when(within, "internal").otherwise("external"))
+        steps.withColumn("form", form)
         .where(within | steady)
-        .select(*(*KEY, "process", "isolation", "offset", "value", "op_index", "form", "before", "before_index"))
+        .select(*KEY, *columns, "form", "before", "before_index", "how", "lost")
     )
 
 
-def _moves(t: Tables) -> DataFrame:
-    """One row per process: moves (indices of the events at which its consumer may have come to stand elsewhere: a poll
-    in which its group was rebalanced is one itself), assigns (those that gave it partitions by name)."""
-    moves = t.ops.where("f in ('assign', 'subscribe', 'crash') and type != 'invoke'").select("process", "index", "f")
-    if _REBALANCE in t.facts.actions:
-        told = t.table("op_records").where(F.col("action") == _REBALANCE).select(F.col("op_index").alias("index"))
-        polls = t.ops.where("f in ('poll', 'txn')").select("process", "index", "f")
-        moves = moves.unionByName(polls.join(told.distinct(), "index", "left_semi"))
-    assign = F.when(F.col("f") == "assign", F.col("index"))
-    return moves.groupBy("process").agg(F.collect_list("index").alias("moves"), F.collect_list(assign).alias("assigns"))
+def _moved(t: Tables, steps: DataFrame) -> DataFrame:
+    """Add moved: the consumer may have come to stand elsewhere between the ends of a step; lost: because its position
+    was outside the log, and so by its own reset; assigned: it was given partitions by name before."""
+    found = positions.moves(t)
+    if found is None:
+        return steps.withColumns({name: F.lit(False) for name in ("moved", "lost", "assigned")})
+    whole, named = found
+    steps = steps.join(F.broadcast(whole), "process", "left")
+    steps = steps.join(named, ["process", "cluster", "topic", "partition"], "left")
+    # A poll that was under way may have been answered from the old position.
+    since = F.when(F.col("how").isNull(), F.coalesce("before_op", "before_index")).otherwise(F.col("before_index"))
+
+    def between(event: Column) -> Column:
+        begun = F.when(event["poll"], F.col("before_index")).otherwise(since)
+        return (event["at"] > begun) & (event["at"] <= F.col("op_index"))
+
+    def any_of(want: Column | bool) -> Column:
+        each = [F.exists(name, lambda e: between(e) & (e["lost"] == F.lit(want))) for name in ("whole", "named")]
+        return F.coalesce(each[0], F.lit(False)) | F.coalesce(each[1], F.lit(False))
+
+    assigned = F.exists("assigns", lambda at: at < F.col("before_index"))
+    flags = {"moved": any_of(False), "lost": any_of(True), "assigned": F.coalesce(assigned, F.lit(False))}
+    return steps.withColumns(flags).drop("whole", "named", "assigns")
 
 
 def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:
-    """Gaps in which something lies: the columns of `_steps`, and the last record left out: missed, missed_value.
+    """Gaps in which something lies: the columns of `_steps`, start (of the log), and the last record left out: missed,
+    missed_value.
 
     A read_committed reader is entitled to what another read_committed reader saw and to values that were acknowledged
     or committed; a read_uncommitted reader to all that exists. Nobody is, to what lies below the log's start.
@@ -160,7 +201,8 @@ def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:
     rows = rows.join(F.broadcast(starts), list(KEY), "left")
     missed = F.when(F.col("isolation") == "read_uncommitted", F.col("any_before")).otherwise(F.col("sure_before"))
     rows = rows.withColumn("m", missed).where("m.offset > before and m.offset >= coalesce(start, 0)")
-    return rows.withColumns({"missed": F.col("m.offset"), "missed_value": F.col("m.value")})
+    rows = rows.withColumns({"missed": F.col("m.offset"), "missed_value": F.col("m.value")})
+    return rows.drop("m", "place", "any_before", "sure_before")
 
 
 def _existing(t: Tables) -> DataFrame:

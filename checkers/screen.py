@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from checkers import positions
 from checkers.history import KEY
 from checkers.scratch import empty_frame
 from checkers.sieve import follow, spans
@@ -133,6 +134,17 @@ class Sieve:
             decided=decided,
             read_committed_by_default=t.meta.source == "edn",
             buckets=self._buckets,
+            given=self._given,
+        )
+
+    @property
+    def _given(self) -> str | None:
+        """The folder of `Context.given`."""
+        found = positions.given(self._t)
+        if found is None or self._t.is_empty(found):
+            return None
+        return str(
+            self._t.store(found.select("index", "time_ns", "process", "cluster", "topic", "partition", "offset"))
         )
 
     @view

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from checkers.sieve import spans
 from checkers.sieve.hashing import Ints, mixed, xxh64
-from checkers.sieve.order import polls_of, sends_in_order
+from checkers.sieve.order import GIVEN, polls_of, sends_in_order
 from checkers.sieve.packed import ARROW, Blocks, Columns, Map, batch, pack, picked, runs
 from checkers.sieve.spans import Span
 
@@ -46,6 +48,7 @@ FIRST = (
 )
 _OPS = ("index", "time_ns", "process", "type", "f", "invoke_index", "phase", "cluster", "txn", "isolation")
 _RECORDS = ("op_index", "position", "action", "topic", "partition", "offset", "value")
+_GIVEN = ("index", "time_ns", "process", "cluster", "topic", "partition", "offset")
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Context:
     """What every task must know. topics: (cluster, topic there) → its name on A, where they differ. deleted: (cluster,
     topic) → when it was deleted, ascending. turns: see `checkers.turns`. decided: a folder of Parquet
     files with transactions (cluster, th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request
-    to commit it), or none. buckets: into how many parts
-    everything is divided."""
+    to commit it), or none. buckets: into how many parts everything is divided. given: a folder of Parquet files
+    with the positions that consumers were given (columns of _GIVEN; see `checkers.positions`), or none."""
 
     topics: Mapping[tuple[str, str], str]
     deleted: Mapping[tuple[str, str], tuple[int, ...]]
@@ -62,6 +65,7 @@ class Context:
     decided: str | None
     read_committed_by_default: bool
     buckets: int
+    given: str | None = None
 
 
 class Coded:
@@ -149,9 +153,25 @@ def first_pass(context: Context, planned: tuple[Span, ...]) -> Map:
             for number in some.column("id").to_pylist():
                 span = planned[number]
                 ops, records = spans.read(span, "ops", _OPS), spans.read(span, "op_records", _RECORDS)
-                yield from _blocks(context, _Rows(context, ops, records))
+                yield from _blocks(context, _Rows(context, ops, records), _given(context, span))
 
     return look
+
+
+def _given(context: Context, span: Span) -> Columns:
+    """The positions that consumers were given within a range, as reads of the offset before."""
+    names = ("line", "place", "index", "position", "offset")
+    if context.given is None:
+        return dict.fromkeys(names, np.zeros(0, np.int64))
+    index = pc.field("index")
+    held = ds.dataset(context.given, format="parquet")
+    rows = held.to_table(list(_GIVEN), filter=(index >= span.low) & (index < span.high), use_threads=False)
+    cluster, topic, offset = Coded(rows["cluster"]), Coded(rows["topic"]), ints(rows["offset"])
+    partition, time = ints(rows["partition"], NONE), ints(rows["time_ns"])
+    place, _, _ = located(context, cluster, topic, partition, time=time, offset=offset)
+    line = np.where(place == 0, 0, mixed(Coded(rows["process"]).keys(), place))
+    found = (line, place, ints(rows["index"]), np.full(len(line), GIVEN), offset - 1)
+    return picked(dict(zip(names, found, strict=True)), place != 0)
 
 
 class _Rows:
@@ -233,7 +253,7 @@ def _decided(context: Context, named: Ints, stepped: Mask) -> tuple[Ints, Ints]:
     return np.where(known, ints(ends["bits"])[found], bits), np.where(known, ints(ends["asked"])[found], asked)
 
 
-def _blocks(context: Context, rows: _Rows) -> Iterator[pa.RecordBatch]:
+def _blocks(context: Context, rows: _Rows, given: Columns) -> Iterator[pa.RecordBatch]:
     sends = combined_sends(
         {
             **{name: getattr(rows, name)[rows.sends] for name in ("vh", "op", "place", "target", "line", "txn")},
@@ -253,7 +273,7 @@ def _blocks(context: Context, rows: _Rows) -> Iterator[pa.RecordBatch]:
     named = {"line": rows.line, "op": rows.op, "position": rows.position, "offset": rows.offset, "bits": rows.sent_bits}
     order = sends_in_order(picked(named, rows.sends))
     out += pack("order", order, order["line"] % context.buckets)
-    read = {name: getattr(rows, name)[rows.polls] for name in ("line", "place", "index", "position", "offset")}
+    read = {name: np.concatenate([getattr(rows, name)[rows.polls], column]) for name, column in given.items()}
     polls, back, gaps = polls_of(read)
     out += pack("polls", polls, polls["line"] % context.buckets)
     out += [*pack("back", back), *by_blocks(context.buckets, gaps)]
@@ -279,11 +299,11 @@ def by_place(buckets: int, rows: Columns) -> Blocks:
 
 def by_blocks(buckets: int, gaps: Columns) -> Blocks:
     """`gaps` in the bucket of each block that they touch, or, where those are more than two, as `wide` in none."""
-    first, last = gaps["before"] >> BLOCK_BITS, gaps["offset"] >> BLOCK_BITS
+    first, last = np.maximum(gaps["before"], 0) >> BLOCK_BITS, gaps["offset"] >> BLOCK_BITS
     near = picked(gaps, last - first <= 1)
     yield from pack("gaps", near, _block(near["place"], near["offset"]) % buckets)
     both = picked(gaps, last - first == 1)
-    yield from pack("gaps", both, _block(both["place"], both["before"]) % buckets)
+    yield from pack("gaps", both, _block(both["place"], np.maximum(both["before"], 0)) % buckets)
     yield from pack("wide", picked(gaps, last - first > 1))
 
 

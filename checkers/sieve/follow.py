@@ -54,7 +54,7 @@ def of_gaps(wide: Columns) -> Map:
             first = np.searchsorted(offsets, gaps["before"][mine], side="right")
             last = np.searchsorted(offsets, gaps["offset"][mine])
             # Over the edge of a block something may lie on the other side.
-            over = (gaps["before"][mine] >> BLOCK_BITS) != (gaps["offset"][mine] >> BLOCK_BITS)
+            over = (np.maximum(gaps["before"][mine], 0) >> BLOCK_BITS) != (gaps["offset"][mine] >> BLOCK_BITS)
             hit[mine] = (last > first) | over
             end = np.searchsorted(offsets, gaps["offset"][mine], side="right")
             np.add.at(inside, low + first[hit[mine]], 1)

@@ -1,5 +1,8 @@
 """Order along a line (one process at one partition): of acknowledged sends, and of what a consumer read.
 
+A position that the consumer was given counts as a read of the offset before it, at position GIVEN of its event. From
+there it may go anywhere but over something that is there, and wherever it went before, it may be given any position.
+
 A range is tested by itself and leaves its first and last row of every line; second comes the seam between ranges.
 """
 
@@ -11,6 +14,7 @@ from checkers.sieve.hashing import Ints
 from checkers.sieve.packed import Columns, picked, runs
 
 DONE, FAIL = 1, 4
+GIVEN = -1
 
 
 def _sorted(rows: Columns, *keys: str) -> Columns:
@@ -54,12 +58,13 @@ def bad_lines(order: Columns) -> Columns:
 
 
 def polls_of(rows: Columns) -> tuple[Columns, Columns, Columns]:
-    """`polls`, `back` and `gaps` of a range. rows: line, place, index, position, offset, of records that were read."""
+    """`polls`, `back` and `gaps` of a range. rows: line, place, index, position, offset, of records that were read and
+    of positions that were given."""
     rows = _sorted(rows, "line", "index", "position")
     starts = runs(rows["line"])
     lasts = _lasts(starts, len(rows["line"]))
     ends = {f"first_{name}": rows[name][starts] for name in ("index", "position", "offset")}
-    ends |= {f"last_{name}": rows[name][lasts] for name in ("index", "offset")}
+    ends |= {f"last_{name}": rows[name][lasts] for name in ("index", "position", "offset")}
     before = {name: column[:-1] for name, column in rows.items()}
     after = {name: column[1:] for name, column in rows.items()}
     back, gaps = _steps(before, after)
@@ -71,14 +76,14 @@ def poll_seams(polls: Columns) -> tuple[Columns, Columns]:
     rows = _sorted(polls, "line", "first_index")
 
     def shaped(edge: str, part: slice) -> Columns:
-        names = {n: f"{edge}_{n}" for n in ("index", "position", "offset") if f"{edge}_{n}" in rows}
+        names = {n: f"{edge}_{n}" for n in ("index", "position", "offset")}
         return {n: rows[column][part] for n, column in {**names, "line": "line", "place": "place"}.items()}
 
     return _steps(shaped("last", slice(None, -1)), shaped("first", slice(1, None)))
 
 
 def _steps(before: Columns, after: Columns) -> tuple[Columns, Columns]:
-    same = before["line"] == after["line"]
+    same = (before["line"] == after["line"]) & (after["position"] != GIVEN)
     rows = {**after, "before": before["offset"], "before_index": before["index"]}
-    back = picked(rows, same & (after["offset"] <= before["offset"]))
+    back = picked(rows, same & (after["offset"] <= before["offset"]) & (before["position"] != GIVEN))
     return back, picked(rows, same & (after["offset"] > before["offset"] + 1))

@@ -31,7 +31,10 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     # by line: a range's first and last acknowledged send of a line; bad: they were not in order
     "order": ("line", "first_op", "last_op", "first_offset", "last_offset", "bad"),
     # by line: a range's first and last read of a line
-    "polls": ("line", "place", "first_index", "first_position", "first_offset", "last_index", "last_offset"),
+    "polls": (
+        *("line", "place", "first_index", "first_position", "first_offset"),
+        *("last_index", "last_position", "last_offset"),
+    ),
     # steps from read to read that go back, or over a gap
     "back": ("index", "position", "offset", "before", "before_index"),
     "gaps": ("place", "index", "position", "offset", "before", "before_index"),

@@ -8,7 +8,9 @@ any operation of a process that is no integer is a nemesis's. What they become:
 |---|---|
 | `[:send k v]`, `[:send k [offset v]]` | op_records `send` |
 | `[:poll {k [[offset v] …]}]` | op_records `poll`, in the order of the map |
-| `:assign [k …]`, `:subscribe [k …]` | op_records `assign`; `:seek-to-beginning? true`: reset `earliest` |
+| `:assign [k …]` | op_records `assign`; `keep` of what was assigned already, which keeps its position |
+| `:seek-to-beginning? true` | reset `earliest`; op_records `assign` of all |
+| `:subscribe [k …]` | op_records `assign` |
 | `:rebalance-log [{:keys [k …]} …]` | op_records `rebalance` |
 | `:process :nemesis` | faults: the first of two equal `:f` injects, the second proves; `:stop-x` heals `:start-x` |
 
@@ -106,6 +108,7 @@ class _Operations:
         self._names = TopicNames()
         self._places: dict[Any, Place] = {}  # key → topic, partition
         self._processes: dict[int, str] = {}
+        self._assigned_to: dict[str, set[Place]] = {}  # process → what it was assigned last
         self._last_index = -1
         self._last_time = 0
         self.count = 0
@@ -146,7 +149,7 @@ class _Operations:
         if f in _DATA:
             records = self._micro_operations(op, type_)
         elif f in _CONTROL:
-            records = self._assigned(op)
+            records = self._assigned(op, who, type_, f)
         elif f.startswith("debug"):
             records = []
         else:
@@ -215,14 +218,27 @@ class _Operations:
         offset, value = pair
         return _offset(offset), value
 
-    def _assigned(self, op: dict[Any, Any]) -> list[OpRecord]:
+    def _assigned(self, op: dict[Any, Any], who: str, type_: str, f: str) -> list[OpRecord]:
+        """Jepsen's `assign` replaces the assignment, and a partition that was in it keeps its position. An export of
+        ours names what begins anew in `:keys`, and what is kept in `:keep`."""
         keys = op.get(":keys", op.get(":value"))
-        if not isinstance(keys, list):
-            return []
-        offsets = op.get(":offsets") or {}
-        if type(offsets) is not dict:
-            raise _BadOperationError(f"expected :offsets to be a map {{k offset}}, found {_show(offsets)}")
-        return [OpRecord("assign", *self._place(key), _offset(offsets.get(freeze(key)))) for key in keys]
+        records: list[OpRecord] = []
+        if isinstance(keys, list):
+            offsets = op.get(":offsets") or {}
+            if type(offsets) is not dict:
+                raise _BadOperationError(f"expected :offsets to be a map {{k offset}}, found {_show(offsets)}")
+            records = [OpRecord("assign", *self._place(key), _offset(offsets.get(freeze(key)))) for key in keys]
+        kept = _list(op.get(":keep"), ":keep to be a vector")
+        if f == "assign" and ":keys" not in op and not op.get(":seek-to-beginning?"):
+            held = self._assigned_to.get(who, set())
+            records = [
+                r._replace(action="keep") if r.offset is None and (r.topic, r.partition) in held else r for r in records
+            ]
+        records += [OpRecord("keep", *self._place(key)) for key in kept]
+        if type_ not in ("invoke", "fail"):
+            known = f == "assign" and type_ == "ok"
+            self._assigned_to[who] = {(r.topic, r.partition) for r in records} if known else set()
+        return records
 
     def _place(self, key: Any) -> Place:
         key = freeze(key)

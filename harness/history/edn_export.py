@@ -40,7 +40,7 @@ _OPS: Final = [
 _RECORDS: Final = ["op_index", "position", "action", "topic", "partition", "offset", "value"]
 _CARRYING: Final = ("send", "txn")  # operations that are nothing without their records
 _STEPS: Final = ("txn_begin", "txn_commit", "txn_abort")
-_ACTIONS: Final = ["send", "poll", "assign", "rebalance"]
+_ACTIONS: Final = ["send", "poll", "assign", "keep", "rebalance"]
 _INTEGER: Final = r"^(0|-?[1-9]\d{0,17})$"
 _EXPORTED: Final = frozenset({"send", "poll", "txn", "assign", "subscribe", "crash", *_STEPS})
 

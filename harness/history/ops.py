@@ -58,6 +58,7 @@ class Action(StrEnum):
     COMMIT = "commit"  # an offset committed for a group
     FETCH = "fetch"  # an offset fetched for a group
     ASSIGN = "assign"  # where a consumer begins to read (of `assign` operations); offset null: at the log start
+    KEEP = "keep"  # a partition that stays assigned, and keeps its position (of `assign` operations)
     POSITION = "position"  # where a consumer stands after a poll that says so (imported histories)
     REBALANCE = "rebalance"  # a partition whose assignment changed during the operation
     TARGET = "target"  # what an administrative operation acted on: topic, partition, offset, value (an ACL binding)

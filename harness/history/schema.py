@@ -100,7 +100,12 @@ TABLES: dict[str, Table] = {
             (
                 _c("op_index", _I64, "index of the event in ops", required=True),
                 _c("position", _I32, "order within the operation, from 0", required=True),
-                _c("action", _STR, "send, poll, commit, fetch, assign, position, rebalance or target", required=True),
+                _c(
+                    "action",
+                    _STR,
+                    "send, poll, commit, fetch, assign, keep, position, rebalance or target",
+                    required=True,
+                ),
                 _TOPIC,
                 _PART,
                 _c(

@@ -210,6 +210,28 @@ def _start(v: Victim, poll: Poll, i: int) -> int:
     return v.cluster(poll.op["cluster"]).partitions[poll.records[i]["partition"]].start
 
 
+@mutation("poll_skip", form="assigned", consumers=2, trouble=(), producers=("idempotent", "plain"))
+def begin_to_read_too_late(v: Victim) -> bool:
+    """The first poll of a consumer after an assignment leaves out the first record of the place that it was given."""
+    place: dict[tuple[str, int], int] = {}
+    choices = []
+    for op in v.ops.values():
+        if op["type"] != "ok":
+            continue
+        for row in v.records[op["index"]] if op["f"] in ("assign", "poll") else ():
+            key = (op["process"], row["partition"])
+            if op["f"] == "assign":
+                place[key] = row["offset"]
+            elif row["offset"] == place.pop(key, None) and v.fates[row["value"]].outcome in SURE:
+                kept = v.cluster(op["cluster"]).partitions[row["partition"]].start <= row["offset"]
+                later = [r for r in v.records[op["index"]] if r["partition"] == key[1] and r["offset"] > row["offset"]]
+                choices += [row] if kept and later and op["phase"] == "load" else []
+    chosen = v.pick(choices)
+    if chosen is not None:
+        v.remove_record(chosen)
+    return chosen is not None
+
+
 @mutation(
     "nonmonotonic_poll", form="internal", may={"poll_skip": "going forward again it passes over what it had read"}
 )

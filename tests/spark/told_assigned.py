@@ -1,0 +1,335 @@
+"""Stories of assignments that say where reading begins: offsets, log starts, what groups had committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jsonl_story import Lines, Pack
+
+ASSIGNED = Pack("kafka-clean")
+SENT = 7
+SKIP = "poll_skip/assigned"
+
+
+def log(h: Lines, count: int = SENT, *, p: int = 0) -> None:
+    """Records v0, v1, … at offsets from 0, which somebody read."""
+    h.send("A", *(f"{p}v{n}" for n in range(count)), at=0, p=p)
+    read(h, 0, count - 1, by="audit", p=p)
+
+
+def read(h: Lines, first: int, last: int, *, by: str = "c1", p: int = 0, **fields: Any) -> None:
+    """A poll that returns the records from one offset to another."""
+    h.poll("A", *((n, f"{p}v{n}") for n in range(first, last + 1)), by=by, p=p, **fields)
+
+
+def assign(h: Lines, offset: int | None = None, *, by: str = "c1", p: int | None = 0, **fields: Any) -> None:
+    """An assignment of partition p of the topic."""
+    if "group" in fields:
+        fields["group"] = h.named(fields["group"])
+    f = fields.pop("f", "assign")
+    place = {} if p is None else {"topic": h.topic("t"), "partition": p}
+    h.both(by, f, cluster="A", offset=offset, **place, **fields)
+
+
+def expire(h: Lines, start: int) -> None:
+    """Retention raises the log start."""
+    h.line("admin", "ok", "retention", cluster="A", topic=h.topic("t"), partition=0, log_start=start)
+
+
+def committed(h: Lines, offset: int, end: str = "ok", *, by: str = "c1") -> None:
+    """An offset that group g committed, invoked and answered."""
+    place = {"cluster": "A", "group": h.named("g"), "topic": h.topic("t"), "partition": 0}
+    h.both(by, "commit_offset", end, offset=offset, **place)
+
+
+def fetched(h: Lines, offset: int | None, *, by: str = "c2", **fields: Any) -> None:
+    """What a member of group g was told that is committed."""
+    place = {"cluster": "A", "group": h.named("g"), "topic": h.topic("t"), "partition": 0}
+    h.both(by, "fetch_offset", done={"offset": offset}, **place, **fields)
+
+
+# -- consumers without a group ----------------------------------------------------------------------------------------
+
+
+@ASSIGNED.story(SKIP)
+def sought_to_an_offset(h: Lines, fault: bool) -> None:
+    """Not from the log start: forward by a seek over what it need not read, then on from there."""
+    log(h)
+    assign(h, 0)
+    read(h, 0, 1)
+    assign(h, 4)
+    read(h, 5 if fault else 4, 6)
+
+
+@ASSIGNED.story(SKIP)
+def sought_back(h: Lines, fault: bool) -> None:
+    """It had read all; what it reads again it reads from the place that it was given."""
+    log(h)
+    assign(h, 0)
+    read(h, 0, 6)
+    assign(h, 2)
+    read(h, 4 if fault else 2, 6)
+
+
+@ASSIGNED.story(SKIP)
+def from_the_log_start_by_its_reset(h: Lines, fault: bool) -> None:
+    """No offset and no group: `auto.offset.reset` says where it begins; with latest anywhere."""
+    log(h)
+    assign(h, reset="earliest" if fault else "latest")
+    read(h, 3, 6)
+
+
+@ASSIGNED.story(SKIP)
+def logical_offset_of_the_beginning(h: Lines, fault: bool) -> None:
+    """OFFSET_BEGINNING is -2 in librdkafka, OFFSET_END -1."""
+    log(h)
+    assign(h, -2 if fault else -1)
+    read(h, 3, 6)
+
+
+@ASSIGNED.story("poll_skip/external")
+def another_partition_is_assigned(h: Lines, fault: bool) -> None:
+    """An assignment moves the consumer in the partition that it names, and in no other."""
+    log(h)
+    log(h, p=1)
+    assign(h, 0)
+    read(h, 0, 1)
+    assign(h, 0, p=1)
+    read(h, 3 if fault else 2, 6)
+    read(h, 0, 6, p=1)
+
+
+@ASSIGNED.story("poll_skip/external")
+def an_assignment_that_failed(h: Lines, fault: bool) -> None:
+    """It did not happen, so it moved nobody; one of unknown outcome may have."""
+    log(h)
+    assign(h, 0)
+    read(h, 0, 1)
+    h.both("c1", "assign", "fail" if fault else "info", cluster="A", topic=h.topic("t"), partition=0, offset=4)
+    read(h, 4, 6)
+
+
+@ASSIGNED.story(SKIP)
+def two_partitions_are_assigned_one_after_the_other(h: Lines, fault: bool) -> None:
+    """One line each, before the first poll."""
+    log(h)
+    log(h, p=1)
+    assign(h, 1)
+    assign(h, 2, p=1)
+    read(h, 1, 6)
+    read(h, 3 if fault else 2, 6, p=1)
+
+
+@ASSIGNED.story(SKIP)
+def the_first_polls_bring_nothing(h: Lines, fault: bool) -> None:
+    """An empty poll and one that failed leave the position where it was."""
+    log(h)
+    assign(h, 1)
+    h.poll("A", position=1)
+    h.line("c1", "fail", "poll", cluster="A", topic=h.topic("t"), partition=0, error="_TRANSPORT")
+    read(h, 2 if fault else 1, 6)
+
+
+@ASSIGNED.story(SKIP)
+def poll_under_way(h: Lines, fault: bool) -> None:
+    """A poll that was invoked before the assignment may be answered from the old position."""
+    log(h)
+    place = {"cluster": "A", "topic": h.topic("t"), "partition": 0, "isolation": "read_uncommitted"}
+    if fault:
+        assign(h, 1)
+    h.line("c1", "invoke", "poll", **place)
+    if not fault:
+        assign(h, 1)
+    h.line("c1", "ok", "poll", value=[[n, h.named(f"0v{n}")] for n in range(4, 7)], **place)
+
+
+@ASSIGNED.story("poll_skip/external")
+def answered_after_the_assignment(h: Lines, fault: bool) -> None:
+    """The poll that was under way is answered last; nobody knows which position the next one goes on from."""
+    log(h)
+    place = {"cluster": "A", "topic": h.topic("t"), "partition": 0, "isolation": "read_uncommitted"}
+    if fault:
+        assign(h, 4)
+    h.line("c1", "invoke", "poll", **place)
+    if not fault:
+        assign(h, 4)
+    h.line("c1", "ok", "poll", value=[[0, h.named("0v0")], [1, h.named("0v1")]], **place)
+    read(h, 4, 6)
+
+
+@ASSIGNED.story("poll_skip/external")
+def a_poll_of_unknown_outcome(h: Lines, fault: bool) -> None:
+    """What it brought nobody knows; one that failed brought nothing."""
+    log(h)
+    assign(h, 0)
+    read(h, 0, 1)
+    h.line("c1", "fail" if fault else "info", "poll", cluster="A", topic=h.topic("t"), partition=0, error="_TIMED_OUT")
+    read(h, 4, 6)
+
+
+@ASSIGNED.story(SKIP)
+def assigned_before_a_transaction(h: Lines, fault: bool) -> None:
+    """A read_committed reader passes over what was aborted, from its first read on."""
+    end = "commit" if fault else "abort"
+    h.txn("A", "begin", "T1")
+    h.send("A", "x", "y", at=0, txn="T1")
+    h.txn("A", end, "T1")
+    h.send("A", "z", at=3, by="p2")
+    of = {"txn": "T1", "pid": 7, "pepoch": 0}
+    h.dump("A", (0, "x", {**of, "seq": 0}), (1, "y", {**of, "seq": 1}), (2, None, {**of, "ctl": end.upper()}), (3, "z"))
+    assign(h, 0)
+    h.poll("A", (3, "z"), isolation="read_committed")
+
+
+# -- the log start above the position ---------------------------------------------------------------------------------
+
+
+@ASSIGNED.story(SKIP)
+def assigned_below_the_log_start(h: Lines, fault: bool) -> None:
+    """Out of range at once: with earliest it begins at the log start, with latest where it likes."""
+    log(h)
+    expire(h, 3)
+    assign(h, 0, reset="earliest" if fault else "latest")
+    read(h, 5, 6)
+
+
+@ASSIGNED.story(SKIP)
+def assigned_where_records_expired(h: Lines, fault: bool) -> None:
+    """Nobody says how it is reset. What expired need not be read; with the fault a later look finds it still there."""
+    log(h)
+    assign(h, 0)
+    if not fault:
+        expire(h, 3)
+    read(h, 3, 6)
+    if fault:
+        h.dump("A", *((n, f"0v{n}") for n in range(SENT)))
+
+
+@ASSIGNED.story("poll_skip/external")
+def expired_while_it_read(h: Lines, fault: bool) -> None:
+    """Its position expired between two polls, and `latest` takes it to the log's end, error or not."""
+    log(h)
+    assign(h, 0)
+    read(h, 0, 1)
+    expire(h, 4)
+    read(h, 6, 6, reset="earliest" if fault else "latest")
+
+
+@ASSIGNED.story("poll_skip/external")
+def out_of_range_while_it_read(h: Lines, fault: bool) -> None:
+    """OFFSET_OUT_OF_RANGE on a poll: the consumer moves by its own reset."""
+    log(h)
+    assign(h, 0)
+    read(h, 0, 1)
+    expire(h, 2)
+    fields = {"cluster": "A", "topic": h.topic("t"), "partition": 0, "reset": "earliest" if fault else "latest"}
+    h.line("c1", "fail", "poll", error="OFFSET_OUT_OF_RANGE", **fields)
+    read(h, 5, 6, reset=fields["reset"])
+
+
+@ASSIGNED.story("nonmonotonic_poll/external")
+def out_of_range_after_a_truncation(h: Lines, fault: bool) -> None:
+    """The log was cut below the consumer's position; it begins anew at the log start."""
+    log(h)
+    assign(h, 0)
+    read(h, 0, 6)
+    error = "_TRANSPORT" if fault else "_AUTO_OFFSET_RESET"
+    h.line("c1", "fail", "poll", cluster="A", topic=h.topic("t"), partition=0, error=error)
+    read(h, 2, 6, reset="earliest")
+
+
+# -- members of groups ------------------------------------------------------------------------------------------------
+
+
+@ASSIGNED.story(SKIP)
+def told_where_the_group_stood(h: Lines, fault: bool) -> None:
+    """akka/alpakka-kafka#1016: the next member begins after what the last one had read and not processed."""
+    log(h)
+    assign(h, 0, group="g")
+    read(h, 0, 4, group="g")
+    committed(h, 3)
+    fetched(h, 3)
+    assign(h, 3, by="c2", group="g")
+    read(h, 5 if fault else 3, 6, by="c2", group="g")
+
+
+@ASSIGNED.story(SKIP)
+def from_the_committed_offset(h: Lines, fault: bool) -> None:
+    """No offset is told with the assignment: what the group had committed counts."""
+    log(h)
+    assign(h, 0, group="g")
+    read(h, 0, 2, group="g")
+    committed(h, 3)
+    assign(h, by="c2", group="g")
+    read(h, 5 if fault else 3, 6, by="c2", group="g")
+
+
+@ASSIGNED.story(SKIP)
+def subscribed_after_a_commit(h: Lines, fault: bool) -> None:
+    """A subscription that names no partition: each that the group had committed."""
+    log(h)
+    assign(h, 0, group="g")
+    read(h, 0, 2, group="g")
+    committed(h, 3)
+    h.line("c1", "ok", "crash", cluster="A", group=h.named("g"))
+    assign(h, by="c2", p=None, f="subscribe", group="g")
+    read(h, 4 if fault else 3, 6, by="c2", group="g")
+
+
+@ASSIGNED.story(SKIP)
+def a_commit_of_unknown_outcome(h: Lines, fault: bool) -> None:
+    """It may be what the next member began from; one that was refused was not."""
+    log(h)
+    assign(h, 0, group="g")
+    read(h, 0, 4, group="g")
+    committed(h, 3)
+    committed(h, 5, "fail" if fault else "info")
+    assign(h, by="c2", group="g")
+    read(h, 5, 6, by="c2", group="g")
+
+
+@ASSIGNED.story(SKIP)
+def another_member_went_on_in_between(h: Lines, fault: bool) -> None:
+    """c1, c2, and c1 again, each after the other's commits; with the fault c1 leaves out one after the last of them."""
+    log(h)
+    assign(h, 0, group="g")
+    read(h, 0, 1, group="g")
+    committed(h, 2)
+    assign(h, by="c2", group="g")
+    read(h, 2, 3, by="c2", group="g")
+    committed(h, 4, by="c2")
+    assign(h, group="g")
+    read(h, 5 if fault else 4, 6, group="g")
+
+
+@ASSIGNED.story("poll_skip/external")
+def another_member_went_on_untold(h: Lines, fault: bool) -> None:
+    """No assignment is told, but another member read and committed: the partition had been given away."""
+    log(h)
+    assign(h, 0, group="g")
+    read(h, 0, 1, group="g")
+    if not fault:
+        read(h, 2, 3, by="c2", group="g")
+        committed(h, 4, by="c2")
+    read(h, 4, 6, group="g")
+
+
+@ASSIGNED.story(SKIP)
+def nothing_was_committed(h: Lines, fault: bool) -> None:
+    """The member is told so, and begins by its reset; where nobody asked, an earlier commit may be there."""
+    log(h)
+    assign(h, by="c2", group="g", reset="earliest")
+    if fault:
+        fetched(h, -1, reset="earliest")
+    read(h, 3, 6, by="c2", group="g")
+
+
+@ASSIGNED.story(SKIP)
+def its_own_position_counts(h: Lines, fault: bool) -> None:
+    """Assigned again without an offset: the member may keep what it had, though it had committed less."""
+    log(h)
+    assign(h, 0, group="g")
+    read(h, 0, 3, group="g")
+    committed(h, 2)
+    assign(h, group="g")
+    read(h, 5 if fault else 4, 6, group="g")
