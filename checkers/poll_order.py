@@ -66,8 +66,11 @@ def find(t: Tables) -> DataFrame | None:
     gaps = steps.where("offset > before + 1")
     if gaps.isEmpty():
         return back
+    skipped = t.cache(_skipped(t, gaps))
+    if t.is_empty(skipped):
+        return back
     skip = anomalies(
-        skips.counted(t, t.cache(_skipped(t, gaps))),
+        skips.counted(t, skipped),
         "poll_skip",
         form=F.col("form"),
         offset="missed",

@@ -3,8 +3,8 @@
 Not a checker: what `poll_order` and the sieve share. A position that was *given* is known before the first read after
 it, in one of three ways (column `how`):
 - `offset`: an assignment that names an offset (a seek is one);
-- `start`: one at the log start: `reset` earliest (or offset -2) outside groups, and, of our own consumers without a
-  group, every assignment without an offset;
+- `start`: one at the log start: `auto.offset.reset` earliest (or offset -2) outside groups, and, of our own consumers
+  without a group, every assignment without an offset;
 - `group`: a member was assigned a partition, or subscribed, without an offset, and its group had committed one, or the
   member itself was told what was committed. That is a lower bound: `skips` asks for all that the group may have done
   until the read. Not on a mirror's destination in a run of ours, where the mirror writes offsets that no table tells.
@@ -55,7 +55,16 @@ def _given(t: Tables) -> DataFrame | None:
 
 
 def _assignments(t: Tables, *functions: str) -> DataFrame:
+    """Acknowledged ones: index, f, process, cluster, group, reset, time_ns. What they leave open of group and reset is
+    what all polls of the consumer say, in an imported history."""
     ops = t.ops.where(F.col("f").isin(*functions) & (F.col("type") == "ok"))
+    ops = ops.select("index", "f", "process", "cluster", "group", "reset", "time_ns")
+    if not t.stored.imported:
+        return ops
+    polls = t.ops.where("f in ('poll', 'txn') and type != 'invoke' and (group is not null or reset is not null)")
+    same = {name: F.when(F.min(name) == F.max(name), F.min(name)).alias(f"own_{name}") for name in ("group", "reset")}
+    ops = ops.join(polls.groupBy("process", "cluster").agg(*same.values()), ["process", "cluster"], "left")
+    ops = ops.withColumns({name: F.coalesce(name, f"own_{name}") for name in same})
     return ops.select("index", "f", "process", "cluster", "group", "reset", "time_ns")
 
 
@@ -190,8 +199,9 @@ def _moved(t: Tables) -> DataFrame:
     poll = F.col("f").isin("poll", "txn")
     lost = poll & F.coalesce(F.col("error").rlike(OUT_OF_RANGE), F.lit(False)) & _by_others(t)
     ops = t.ops.where("f in ('assign', 'subscribe', 'crash', 'poll', 'txn') and type != 'invoke'")
-    ops = ops.where("f = 'crash' or type != 'fail' or error is not null").join(named, "index", "left")
-    ops = ops.withColumns({"poll": poll, "lost": lost})
+    if REBALANCE not in t.facts.actions:
+        ops = ops.where(~poll | lost | (F.col("type") == "info"))
+    ops = ops.join(named, "index", "left").withColumns({"poll": poll, "lost": lost})
     happened = (F.col("type") != "fail") | (F.col("f") == "crash")
     moving = F.when(poll, F.col("rebalanced") | lost | ((F.col("f") == "poll") & (F.col("type") == "info")))
     ops = ops.where(F.coalesce(moving.otherwise(happened), F.lit(False)))

@@ -80,6 +80,14 @@ def from_the_log_start_by_its_reset(h: Lines, fault: bool) -> None:
 
 
 @ASSIGNED.story(SKIP)
+def only_polls_say_how_it_is_reset(h: Lines, fault: bool) -> None:
+    """The assignment says neither offset nor reset."""
+    log(h)
+    assign(h)
+    read(h, 3, 6, reset="earliest" if fault else "latest")
+
+
+@ASSIGNED.story(SKIP)
 def logical_offset_of_the_beginning(h: Lines, fault: bool) -> None:
     """OFFSET_BEGINNING is -2 in librdkafka, OFFSET_END -1."""
     log(h)
@@ -261,6 +269,17 @@ def from_the_committed_offset(h: Lines, fault: bool) -> None:
     read(h, 0, 2, group="g")
     committed(h, 3)
     assign(h, by="c2", group="g")
+    read(h, 5 if fault else 3, 6, by="c2", group="g")
+
+
+@ASSIGNED.story(SKIP)
+def only_polls_name_the_group(h: Lines, fault: bool) -> None:
+    """The assignment itself names none."""
+    log(h)
+    assign(h, 0)
+    read(h, 0, 2, group="g")
+    committed(h, 3)
+    assign(h, by="c2")
     read(h, 5 if fault else 3, 6, by="c2", group="g")
 
 
