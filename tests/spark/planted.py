@@ -31,6 +31,9 @@ ELSEWHERE: dict[str, tuple[str, str, str]] = {
         "test_a_mirror_that_stumbles_at_every_fault_is_at_work",
     ),
     "thin/idle_partitions": ("test_idle_mirror", "test_partitions_under_faults", "two partitions"),
+    "poll_skip/assigned": (
+        *("test_told_assigned", "test_our_own_consumers_begin_where_their_role_says", "from-the-start"),
+    ),
     "pid_swallowed": ("test_producers", "local_write_taken_for_a_mirrored_one", "local_write_at_its_own_offset"),
     "group_out_of_range/look": ("test_groups", "test_groups_of_a_run_of_ours", "late"),
     "group_overwritten/filter": ("test_groups", "test_groups_of_a_run_of_ours", "there"),
