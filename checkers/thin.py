@@ -7,7 +7,7 @@ Form `nemesis`: a nemesis of the test, as it was asked for, never bit, whatever 
 `broker-kill:B` are two. `unclean-election/elr` alone is unknown by nature: it shows that Kafka elects an eligible
 replica and loses nothing, so it never bites; ask for it beside another nemesis, or without a verdict in mind.
 Form `idle_mirror`: a fault found an idle mirror: less than `carried_under_fault` records (1 where run.json does not
-say) were carried while it held or within 30 s after its healing (see `under_faults`). Form `idle_partitions`: under all
+say) were carried while it held or within 20 s after its healing (see `under_faults`). Form `idle_partitions`: under all
 faults together fewer than `partitions_under_faults` partitions got a record.
 
 Cannot see: load that was enough in number and poor in kind; a history without a floor (an imported one).

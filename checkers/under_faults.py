@@ -24,7 +24,7 @@ from harness.history.ops import Phase
 if TYPE_CHECKING:
     from checkers.tables import Tables
 
-AFTER_S = 30
+AFTER_S = 20
 """How long after its healing a mirror may take to show that it carries: a process starts, its tasks are given out."""
 _AFTER_NS = AFTER_S * 10**9
 _PLACE = ("cluster", "topic", "partition")
