@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.lives import with_ended
 from checkers.mirroring import NEVER, PAIR, carries_aborted, keeps_offsets, once, scopes
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ def _acknowledged(t: Tables, cluster: str, where: DataFrame) -> DataFrame:
     """Acknowledged sends stand for the log of partitions whose log on the source was not captured."""
     unknown = where.where((F.col("source") == cluster) & ~F.col("from_log")).select("origin_topic", "partition")
     sent = t.sends.where((F.col("cluster") == cluster) & F.col("outcome").isin("acked", "committed"))
-    sent = sent.where("offset is not null").join(F.broadcast(unknown), ["origin_topic", "partition"], "left_semi")
+    # What went with its topic need not be carried any more.
+    sent = with_ended(t, sent.where("offset is not null")).where("not ended")
+    sent = sent.join(F.broadcast(unknown), ["origin_topic", "partition"], "left_semi")
     return sent.select("origin_topic", "partition", "value", "key", "offset", F.lit("visible").alias("state"))
 
 

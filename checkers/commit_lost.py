@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
-from checkers.history import with_era
+from checkers.lives import UNDECIDED, undecided, with_era_at
 from checkers.tables import Tables
 
 KIND = Kind(
@@ -43,7 +43,7 @@ def find(t: Tables) -> DataFrame | None:
     done = _of_clients(t)
     if t.has("group_offsets"):
         done = done.unionByName(_of_groups(t))
-    done = with_era(t, done, F.col("begin")).where("not failed")
+    done = _of_either_life(with_era_at(t, done, F.col("begin"), F.col("end"))).where("not failed")
     # Of all commits acknowledged before: the last. The order of a fetch is its beginning, of a commit its end.
     acked = (F.col("action") == "commit") & F.col("ok") & F.col("end").isNotNull() & F.col("offset").isNotNull()
     commit = F.struct("offset", "begin", "op_index", "decided_index", "end", "process", "op")
@@ -104,6 +104,16 @@ def find(t: Tables) -> DataFrame | None:
         rank=F.coalesce("offset", F.lit(-1)) - F.coalesce("committed", F.lit(0)),
         explain=F.when(F.col("aborted"), shown_undone).otherwise(told),
     )
+
+
+def _of_either_life(done: DataFrame) -> DataFrame:
+    """Commits that overlap a topic's deletion may explain what either life shows and bind in none; of a fetch that does
+    nothing can be told."""
+    done = done.where(f"not (action = 'fetch' and era >= {UNDECIDED})")
+    lives = F.sequence(F.floor(F.col("era") / UNDECIDED).cast("int") - 1, (F.col("era") % UNDECIDED).cast("int"))
+    either = done.where(undecided()).withColumn("era", F.explode(lives))
+    nobody = {"ok": F.lit(False), "end": F.lit(None).cast("bigint")}
+    return done.where(~undecided()).unionByName(either.withColumns(nobody))
 
 
 def _of_clients(t: Tables) -> DataFrame:

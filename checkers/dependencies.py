@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.history import KEY
+from checkers.lives import undecided
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
@@ -68,6 +69,7 @@ def _ww(t: Tables, written: DataFrame) -> DataFrame:
     place = (*KEY, "offset", "value")
     polled = t.reads.where("value is not null").select(*place)
     there = polled.unionByName(written.select(*place)).where("offset is not null and partition is not null")
+    there = there.where(~undecided())
     there = there.groupBy(*KEY, "value").agg(F.min("offset").alias("offset")).join(writers, ["cluster", "value"])
     order = Window.partitionBy(*KEY).orderBy("offset", "node")
     return there.select(

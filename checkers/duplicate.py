@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.fates import undone
 from checkers.history import KEY
+from checkers.lives import undecided
 from checkers.mirroring import own_transactions
 from checkers.tables import Tables
 
@@ -53,6 +54,7 @@ def find(t: Tables) -> DataFrame | None:
     rows = t.suspects.where("is_duplicate").groupBy("value")
     values = rows.agg(*(F.first(c).alias(c) for c in first), *(F.min(c).alias(c) for c in least))
     copies = values.withColumn("p", F.explode("places")).where(~_aborted(F.col("p"), F.col("attempts")))
+    copies = copies.where(~undecided("p.era"))  # read while its topic was made again: of either life
     copies = copies.withColumn("certain", _certain(t, F.col("p")))
     spots: DataFrame = copies.groupBy("value", *(F.col(f"p.{c}").alias(c) for c in (*KEY, "origin_topic"))).agg(
         F.array_sort(F.collect_set("p.offset")).alias("offsets"),

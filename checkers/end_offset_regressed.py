@@ -2,8 +2,8 @@
 
 Proves: of two looks at one partition under one leader and leader epoch, the later shows a lower log end, high watermark
 or last stable offset. Without a known epoch, looks at one replica are compared only when nothing is recorded that
-could have changed the leader. Between the looks the topic was not made again, and no mirror to that partition was
-started, stopped or turned round, which may cut the log.
+could have changed the leader. Both looks show one life of the topic (see `lives`), and between them no mirror to that
+partition was started, stopped or turned round, which may cut the log.
 
 Cannot see: a regress between two looks that both come before or after it, and any across an election.
 """
@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
-from checkers.history import with_era
+from checkers.life_ids import with_life
+from checkers.lives import undecided
 from checkers.tables import PARTITION, Tables
 
 END_OFFSET_REGRESSED = Kind(
@@ -39,7 +40,7 @@ def find(t: Tables) -> DataFrame | None:
     if t.has("faults"):
         looks = looks.where("leader_epoch is not null")
     looks = looks.withColumn("epoch", F.coalesce("leader_epoch", F.lit(-1)))
-    looks = with_era(t, _with_steps(t, looks), F.col("time_ns"))
+    looks = with_life(t, _with_steps(t, looks)).where(~undecided())
     window = Window.partitionBy(*PARTITION, "era", "steps", "broker", "leader", "epoch").orderBy("time_ns", "look")
     frames = []
     for end, words in WORDS.items():

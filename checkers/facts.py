@@ -32,9 +32,9 @@ class Facts:
     """counts: (f, type) → events. The rest: whether at least one such event is there.
 
     unpaired: a completion without `invoke_index`. txn_ops: transactions as one operation (`f` = txn).
-    txn_steps: events that name a transaction. moves: assign, subscribe or crash. deletes: a topic was deleted.
-    epoch_errors: an error names a leader epoch. out_of_range: one says that a position is
-    outside the log. clusters: letters seen in `ops`. actions: of `op_records`.
+    txn_steps: events that name a transaction. moves: assign, subscribe or crash. deletes: somebody asked to delete a
+    topic. epoch_errors: an error names a leader epoch. out_of_range: one says that a position is outside the log.
+    clusters: letters seen in `ops`. actions: of `op_records`.
     """
 
     counts: Mapping[tuple[str, str], int]
@@ -71,7 +71,7 @@ def learn(stored: Stored) -> Facts:
         txn_ops="txn" in functions,
         txn_steps=any(row["txn"] for row in rows),
         moves=not functions.isdisjoint(MOVES),
-        deletes=("delete_topic", "ok") in counts,
+        deletes="delete_topic" in functions,
         epoch_errors=any(row["epoch_error"] for row in rows),
         out_of_range=any(row["out_of_range"] for row in rows),
         clusters=frozenset(row["cluster"] for row in rows if row["cluster"] is not None),

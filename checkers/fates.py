@@ -14,12 +14,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.history import KEY, NEVER
+from checkers.lives import may_be_same, undecided, with_ended
 from checkers.mirroring import unclean_clusters
 from checkers.send_lines import with_earlier
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
 
+PARTITION = ("cluster", "topic", "partition")
 PLACE = ("cluster", "topic", "origin_topic", "partition", "era", "offset", "op_index")
 MARKS = (
     *("is_lost", "is_unseen", "is_elsewhere", "is_overlaid", "is_unsent", "is_misplaced", "is_duplicate"),
@@ -40,6 +42,7 @@ def suspects(t: Tables) -> DataFrame:
     - attempts: array of structs, every send of the value; others: all but this one;
     - places: array of structs: PLACE, readers, final, committed, stored, and as `Tables.logged_values` producer_id,
       producer_epoch, sequence and txn_end;
+    - era: of a send that overlapped a deletion, the life in which its value is seen where it was told that it lies;
     - mine: places of what may be this send's copy: all but those at which another send was told that it lies; own: of
       these, those on the cluster it was sent to; here: those of its own partition;
     - before_ack, before_seen: structs, the previous sends of the process; lost_form.
@@ -52,9 +55,9 @@ def suspects(t: Tables) -> DataFrame:
 
 
 def told(place: Column, send: Column) -> Column:
-    """Whether a send was told that it lies at this place. Both are structs."""
-    same = [place[name] == send[name] for name in (*KEY, "offset")]
-    return F.coalesce(reduce(Column.__and__, same), F.lit(False))
+    """Whether a send was told that it lies at this place, in what may be the same life. Both are structs."""
+    same = [place[name] == send[name] for name in (*PARTITION, "offset")]
+    return F.coalesce(reduce(Column.__and__, same) & may_be_same(place["era"], send["era"]), F.lit(False))
 
 
 def may_hold(place: Column, send: Column) -> Column:
@@ -84,6 +87,8 @@ def _joined(t: Tables) -> DataFrame:
     place = F.struct(*PLACE, *("readers", "final", "committed", "stored"), *_LOGGED)
     places = seen.groupBy("value").agg(F.collect_list(place).alias("places"))
     rows = t.near_sends.join(places, "value", "full")
+    if t.life_windows is not None:
+        rows = _decided_by_place(rows)
     rows = rows.join(F.broadcast(t.final_state), list(KEY), "left")
     looked = F.coalesce(F.col("look_ns") >= F.coalesce("done_ns", "invoke_ns"), F.lit(False))
     looked = looked & F.coalesce(F.col("log_start") == 0, F.lit(False))
@@ -95,12 +100,7 @@ def _joined(t: Tables) -> DataFrame:
     else:
         flags = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
         rows = rows.join(flags, ["cluster", "topic"], "left").fillna({"compacted": False})
-    discarded = F.coalesce(F.col("era") < 0, F.lit(False))
-    if t.deletions is None:
-        rows = rows.withColumn("deleted", discarded)
-    else:
-        rows = rows.join(F.broadcast(t.deletions), ["cluster", "topic"], "left")
-        rows = rows.withColumn("deleted", F.coalesce(F.size("deleted") > F.col("era"), discarded))
+    rows = with_ended(t, rows).withColumnRenamed("ended", "deleted")
     rows = rows.withColumn("places", F.coalesce("places", F.array()))
     sent = F.col("op").isNotNull()
     others = F.filter("attempts", lambda s: (s["op"] != F.col("op")) | (s["cluster"] != F.col("cluster")))
@@ -123,6 +123,18 @@ def _joined(t: Tables) -> DataFrame:
     aborted = t.near_logged.where("txn_end = 'ABORT'").select(*KEY, "offset", "value").distinct()
     rows = rows.join(aborted.withColumn("hidden", F.lit(True)), [*KEY, "offset", "value"], "left")
     return rows.fillna({"hidden": False})
+
+
+def _decided_by_place(rows: DataFrame) -> DataFrame:
+    """Decide `era` of sends that overlapped a deletion and whose value is seen, in one life, where it may lie."""
+
+    def there(p: Column) -> Column:
+        same = [p[name] == F.col(name) for name in PARTITION[:2]]
+        same += [F.coalesce(p[name] == F.col(name), F.col(name).isNull()) for name in ("partition", "offset")]
+        return ~undecided(p["era"]) & reduce(Column.__and__, same) & may_be_same(p["era"], F.col("era"))
+
+    eras = F.transform(F.filter("places", there), lambda p: p["era"])
+    return rows.withColumn("era", F.coalesce(F.when(undecided(), F.array_min(eras)), F.col("era")))
 
 
 def _marked(t: Tables, rows: DataFrame) -> DataFrame:
@@ -161,7 +173,8 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
         "places",
         lambda p: (p["origin_topic"] != col("origin_topic")) | F.coalesce(p["partition"] != col("partition"), false),
     )
-    spots = F.transform("places", lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
+    decided = F.filter("places", lambda p: ~undecided(p["era"]))
+    spots = F.transform(decided, lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
     sent = col("op").isNotNull()
     return rows.withColumns(
         {
@@ -171,7 +184,7 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
             "is_overlaid": F.coalesce(answered & (F.size("own") == 0), false),
             "is_unsent": ~sent,
             "is_misplaced": F.coalesce(sent & strayed, false),
-            "is_duplicate": F.size("places") > F.size(F.array_distinct(spots)),
+            "is_duplicate": F.size(spots) > F.size(F.array_distinct(spots)),
             "is_undone": F.coalesce(sent & F.exists("places", lambda p: shown_undone(t, p)), false),
         }
     ).withColumn("is_lost", col("lost_form").isNotNull())

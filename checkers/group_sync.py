@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.history import with_era
+from checkers.lives import undecided, with_era_at
 from checkers.mirror_spans import stop_begins
 from checkers.mirroring import once, unclean_clusters
 from checkers.tables import PARTITION
@@ -72,7 +72,7 @@ def _written(t: Tables) -> DataFrame:
         .unionByName(shaped(ends, start=F.col("log_start"), end=F.col("log_end"), sure=F.when(leads, F.col("log_end"))))
         .unionByName(shaped(sent, sent=F.col("offset")))
     )
-    events = _with_stops(t, with_era(t, events, F.col("time_ns")))
+    events = _with_stops(t, with_era_at(t, events, F.col("time_ns")).where(~undecided()))
     places = Window.partitionBy(*PARTITION, "era")
     unwritten = F.col("w").isNull()
     behind = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.life_windows import FOREVER
+from checkers.lives import decided_by_offset, undecided, with_era
 from checkers.turns import with_branch
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
 
 KEY = ("cluster", "topic", "partition", "era")
-"""Columns that name a partition. era: how often its topic had been deleted; below 0: a branch that a failback discarded
-(see `turns`)."""
+"""Columns that name a partition. era: which of its topic's lives, counted from 0 (see `lives`); below 0: a branch that
+a failback discarded (see `turns`)."""
 NEVER = 2**62
 """Index of a request that nobody made."""
 
@@ -40,27 +42,6 @@ def paired_ops(t: Tables) -> DataFrame:
         op = F.col("_op")
     ops = ops.withColumn("op", F.when(F.col("type") == "invoke", F.col("index")).otherwise(op))
     return ops.drop("_about", "_op")
-
-
-def deletions(t: Tables) -> DataFrame | None:
-    """Times at which topics were deleted: cluster, topic, deleted (array of time_ns); None when none was."""
-    if not t.facts.deletes:
-        return None
-    ops = t.ops.where("f = 'delete_topic' and type = 'ok'").select(
-        F.col("index").alias("op_index"), "cluster", "time_ns"
-    )
-    rows = t.table("op_records").where("topic is not null").select("op_index", "topic").join(ops, "op_index")
-    return rows.groupBy("cluster", "topic").agg(F.array_sort(F.collect_set("time_ns")).alias("deleted"))
-
-
-def with_era(t: Tables, frame: DataFrame, time: Column) -> DataFrame:
-    """Add `era`: how often the topic had been deleted by then. A topic made again is another topic."""
-    deleted = t.deletions
-    if deleted is None:
-        return frame.withColumn("era", F.lit(0))
-    joined = frame.join(F.broadcast(deleted), ["cluster", "topic"], "left")
-    era = F.coalesce(F.size(F.filter("deleted", lambda at: at <= time)), F.lit(0))
-    return joined.withColumn("era", F.when(F.col("deleted").isNull(), F.lit(0)).otherwise(era)).drop("deleted")
 
 
 def transactions(t: Tables) -> DataFrame:
@@ -129,8 +110,11 @@ def sends(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
         sent = sent.withColumns({"txn_outcome": F.lit(None), "decided_index": none, "asked": F.array(none)})
     sent = sent.withColumns({"outcome": _outcome(t), "commit_asked": _commit_asked()}).drop("txn_outcome", "asked")
     sent = sent.withColumn("origin_topic", t.canonical())
-    done_at = F.coalesce("done_ns", "invoke_ns")
-    return with_branch(t, with_era(t, sent, done_at), done_at, F.col("offset"))
+    # What ended unknown, without an offset, may have its effect at any time.
+    ended = F.when(F.col("type").isin("ok", "fail") | F.col("offset").isNotNull(), F.col("done_index"))
+    sent = with_era(t, sent, F.col("op"), F.coalesce(ended, F.lit(FOREVER)))
+    sent = decided_by_offset(t, sent.withColumn("straddles", undecided()))
+    return with_branch(t, sent, F.coalesce("done_ns", "invoke_ns"), F.col("offset"))
 
 
 def _commit_asked() -> Column:
@@ -174,7 +158,8 @@ def reads(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
     if t.meta.source == "edn":
         # Jepsen's clients of transactional workloads read committed data; its histories do not say so.
         found = found.withColumn("isolation", F.coalesce("isolation", F.lit("read_committed")))
-    return with_branch(t, with_era(t, found, F.col("time_ns")), F.col("time_ns"), F.col("offset"))
+    found = with_era(t, found, F.col("op"), F.col("op_index"))
+    return with_branch(t, found, F.col("time_ns"), F.col("offset"))
 
 
 def polled(reads: DataFrame) -> DataFrame:

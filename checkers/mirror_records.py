@@ -6,9 +6,10 @@ mirror's loss, and copies of it on B are not duplicates. Records above the cut a
 said "lag 0" after their acknowledgement, and that it was behind them. Expired records are `retention_gap`'s.
 
 Cannot see: tombstones (they have no value); a loss above the last carried record in an imported history that records
-neither a cut nor lag 0; records that B's own configured retention has deleted before the end; on compacted topics, a
-loss that a later record of the same key hides; a value written twice to A of which only the first copy has expired
-counts as a duplicate unless records that A no longer holds lie beside its copy on B.
+neither a cut nor lag 0; records that B's own configured retention has deleted before the end, or that went there when
+somebody deleted their topic; on compacted topics, a loss that a later record of the same key hides; a value written
+twice to A of which only the first copy has expired counts as a duplicate unless records that A no longer holds lie
+beside its copy on B.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     lost = missing.where((F.col("offset") < F.col("bound")) | said_done)
     lost = _without_expired_on_destination(t, lost)
     lost = _without_compacted(t, lost)
+    if t.life_windows is not None:  # what was carried may have gone with the destination's topic
+        gone = t.life_windows.select(F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic"))
+        lost = lost.join(gone, ["destination", "destination_topic"], "left_anti")
     divergences = diverged(t)
     if divergences is not None:  # told there, with the whole of what differs
         first = divergences.groupBy(*PAIR).agg(F.min("offset").alias("diverges_at"))

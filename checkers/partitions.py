@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.history import KEY, with_era
+from checkers.history import KEY
+from checkers.lives import with_era_at
 
 if TYPE_CHECKING:
     from checkers.tables import Tables
@@ -50,7 +51,7 @@ def final_state(t: Tables) -> DataFrame:
 def _final_reads(t: Tables) -> DataFrame:
     done, rc = F.col("complete"), F.col("complete") & (F.col("isolation") == "read_committed")
     return (
-        with_era(t, t.table("final_reads"), F.col("time_ns"))
+        with_era_at(t, t.table("final_reads"), F.col("time_ns"))
         .groupBy(*KEY)
         .agg(
             F.min(F.when(done, F.greatest("start_offset", F.lit(0)))).alias("final_start"),
@@ -64,7 +65,7 @@ def _final_reads(t: Tables) -> DataFrame:
 
 
 def _logs(t: Tables) -> DataFrame:
-    logs = with_era(t, t.truth.where("log_start is not null"), F.col("time_ns"))
+    logs = t.truth.where("log_start is not null")
     if not t.has("records"):
         # Ends alone show no record; they say nothing of what is below them.
         logs = logs.where("log_start = log_end")
@@ -74,7 +75,7 @@ def _logs(t: Tables) -> DataFrame:
 def _expired(t: Tables) -> DataFrame:
     """What an imported history tells of retention: a log start without a look at the log."""
     told = t.table("log_ends").where("broker is null and log_end is null and log_start is not null")
-    return with_era(t, told, F.col("time_ns")).select(*KEY, "log_start")
+    return with_era_at(t, told, F.col("time_ns")).select(*KEY, "log_start")
 
 
 def _polled_ends(t: Tables) -> DataFrame:

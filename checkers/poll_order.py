@@ -23,8 +23,9 @@ from pyspark.sql import functions as F
 from checkers import history, positions, skips
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
 from checkers.history import KEY
+from checkers.lives import undecided, with_era
 from checkers.mirroring import own_transactions
-from checkers.tables import Tables
+from checkers.tables import PARTITION, Tables
 
 POLL_SKIP = Kind(
     name="poll_skip",
@@ -120,7 +121,9 @@ def _steps(t: Tables) -> DataFrame:
 def _told(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
     """Steps with what is known of both ends; those between which the consumer may have moved are left out."""
     reads = history.reads(t, only=odd.select("op_index", "position")) if t.screened else t.reads
-    steps = reads.join(odd, ["op_index", "position"])
+    steps = reads.join(odd, ["op_index", "position"]).where(~undecided())
+    if t.life_windows is not None:
+        steps = _uninterrupted(t, steps, t.life_windows)
     if t.has("group_offsets"):
         shares = t.table("group_offsets").where("kind = 'share'").select("group").distinct()
         steps = steps.join(F.broadcast(shares), "group", "left_anti")
@@ -182,6 +185,20 @@ def _moved(t: Tables, steps: DataFrame) -> DataFrame:
     assigned = F.exists("assigns", lambda at: at < F.col("before_index"))
     flags = {"moved": any_of(False), "lost": any_of(True), "assigned": F.coalesce(assigned, F.lit(False))}
     return steps.withColumns(flags).drop("whole", "named", "assigns")
+
+
+def _uninterrupted(t: Tables, steps: DataFrame, windows: DataFrame) -> DataFrame:
+    """Steps without those between which their consumer read what may be of another life of the topic."""
+    place = ["process", *PARTITION]
+    ops = t.ops.where("f in ('poll', 'txn') and type != 'invoke'")
+    polls = ops.select(F.col("index").alias("op_index"), "op", "process", "cluster")
+    read = t.table("op_records").where("action = 'poll'").select("op_index", "topic", "partition").distinct()
+    read = read.join(F.broadcast(windows.select("topic").distinct()), "topic", "left_semi")
+    read = with_era(t, read.join(polls, "op_index"), F.col("op"), F.col("op_index")).where(undecided())
+    between = F.broadcast(read.groupBy(*place).agg(F.collect_list("op_index").alias("between")))
+    steps = steps.join(between, place, "left")
+    within = F.exists("between", lambda at: (at > F.col("before_index")) & (at < F.col("op_index")))
+    return steps.where(~F.coalesce(within, F.lit(False))).drop("between")
 
 
 def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:

@@ -18,7 +18,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.facts import OUT_OF_RANGE
-from checkers.history import KEY, with_era
+from checkers.history import KEY
+from checkers.lives import undecided, with_era
 from checkers.mirroring import once
 from checkers.turns import with_branch
 
@@ -50,7 +51,9 @@ def _given(t: Tables) -> DataFrame | None:
     least = ends.groupBy("cluster", *_PLACE).agg(F.min("log_start").alias("least"))
     rows = rows.join(F.broadcast(least), ["cluster", *_PLACE], "left")
     rows = rows.withColumn("offset", F.coalesce("offset", F.greatest("least", F.lit(0)), F.lit(0))).drop("least")
-    rows = with_branch(t, with_era(t, rows, F.col("time_ns")), F.col("time_ns"), F.col("offset"))
+    # While a topic is made again nobody knows of which one a position is.
+    rows = with_era(t, rows, F.col("index"), F.col("index")).where(~undecided())
+    rows = with_branch(t, rows, F.col("time_ns"), F.col("offset"))
     return rows.dropDuplicates([*KEY, "process", "index"])
 
 

@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
 from checkers.carried import VALUE, bounds, carried
+from checkers.life_ids import with_life
+from checkers.lives import undecided, with_ended
 from checkers.mirroring import PAIR, compacted_on, keeps_offsets
 from checkers.tables import Tables
 
@@ -75,9 +77,9 @@ def find(t: Tables) -> DataFrame | None:
 def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     """Acknowledged records below the source's log start that the destination never had: PAIR, first, last, count, …"""
     sent = t.sends.where("offset is not null and outcome in ('acked', 'committed')")
-    if t.deletions is not None:  # a topic made again has other offsets
+    if t.life_windows is not None:  # a topic made again has other offsets
         newest = Window.partitionBy("cluster", "topic")
-        sent = sent.withColumn("newest", F.max("era").over(newest)).where("era = newest")
+        sent = sent.where(~undecided()).withColumn("newest", F.max("era").over(newest)).where("era = newest")
     compacted = compacted_on(t, *(destination for _, destination in t.mirror_pairs))
     if compacted:  # there a cleaner may have removed what had come
         sent = sent.where(~F.col("origin_topic").isin(*compacted))
@@ -101,7 +103,8 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
 
 def _seen_in_looks(t: Tables, where: DataFrame) -> DataFrame:
     """Gaps that looks at both logs show: PAIR, first, last (offsets), count (null), value, done_index (null)."""
-    looks = t.table("log_ends").withColumn("origin_topic", t.canonical())
+    looks = with_ended(t, with_life(t, t.table("log_ends"))).where("not ended")
+    looks = looks.withColumn("origin_topic", t.canonical())
     looks = looks.where("broker is null or leader is null or broker = leader or broker < 0")
     keys = where.where("from_log").select(*PAIR)
     a = looks.join(F.broadcast(keys), (F.col("cluster") == keys.source) & _same(looks, keys)).select(

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 
 from checkers import positions
 from checkers.history import KEY
+from checkers.lives import UNDECIDED
 from checkers.scratch import empty_frame
 from checkers.sieve import follow, spans
 from checkers.sieve.events import (
@@ -117,7 +118,6 @@ class Sieve:
     @view
     def _context(self) -> Context:
         t = self._t
-        deleted = {} if t.deletions is None else {(r[0], r[1]): tuple(r[2]) for r in t.deletions.collect()}
         decided = None
         if t.facts.txn_steps:
             outcome = F.col("txn_outcome")
@@ -129,7 +129,7 @@ class Sieve:
         maps = {"B": t.meta.topic_map, **t.meta.topic_maps}
         return Context(
             topics={(c, there): here for c, names in maps.items() for here, there in names.items() if here != there},
-            deleted=deleted,
+            lives=t.lives,
             turns=t.turns,
             decided=decided,
             read_committed_by_default=t.meta.source == "edn",
@@ -164,7 +164,8 @@ class Sieve:
         cluster, topic = Coded(rows["cluster"]), Coded(rows["topic"])
         era = ints(rows["era"])
         place, _, _ = located(self._context, cluster, topic, ints(rows["partition"], -1), era=era)
-        deleted = [len(self._context.deleted.get((c or "", n or ""), ())) for c, n in _pairs(rows)]
+        windows = np.array([len(t.lives.get((c or "", n or ""), ())) for c, n in _pairs(rows)], np.int64)
+        over = (windows > era) | (era >= UNDECIDED)
         rc_start, rc_end = ints(rows["rc_start"], 0), ints(rows["rc_end"], _LEAST)
         if not t.has("final_reads"):
             rc_start, rc_end = np.full(len(place), _LEAST), ints(rows["max_committed"], _LEAST)
@@ -179,7 +180,7 @@ class Sieve:
             log_start=column(ints(rows["log_start"]), 0),
             final_ns=column(ints(rows["final_ns"], -1), -1),
             any_final=column(rows["max_final"].is_valid(), False),
-            excused=column(rows["excused"].to_numpy() | (np.array(deleted, np.int64) > era), False),
+            excused=column(rows["excused"].to_numpy() | over, False),
             rc_start=column(rc_start, 0),
             rc_end=column(rc_end, _LEAST),
             imported=t.stored.imported,

@@ -26,8 +26,10 @@ def with_earlier(t: Tables, rows: DataFrame) -> DataFrame:
     """Add `before_ack` and `before_seen`, structs of the earlier send with the greatest offset told and seen: offset,
     value, op, done_index, and of before_seen client. rows: sends with outcome, and `first_seen` where that counts."""
     col = F.col
-    # Values that nobody sent have no process; by value they do not pile up in one window.
-    line: list[Column | str] = ["process", *KEY, F.when(col("op").isNull(), col("value"))]
+    # Values that nobody sent have no process; by value they do not pile up in one window. Nor is there an order between
+    # what may be of two lives of a topic and anything else.
+    alone = col("op").isNull() | col("straddles")
+    line: list[Column | str] = ["process", *KEY, F.when(alone, col("value"))]
     told = col("outcome").isin("acked", "committed") & col("offset").isNotNull()
     ack = F.when(told, F.struct("offset", "value", "op", "done_index"))
     seen = F.struct(col("first_seen").alias("offset"), "value", "op", "done_index", "client")

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from checkers.base import union
 from checkers.group_sync import commits
-from checkers.history import KEY, with_era
+from checkers.history import KEY
+from checkers.life_ids import with_life
 from checkers.positions import GROUP, offsets_of_groups
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _in_the_log(t: Tables, rows: DataFrame) -> DataFrame:
     doubtful = (below | F.col("lost")) & moves_itself & ~to_start & (F.col("form") != "internal")
     rows = t.cache(rows.withColumn("doubtful", doubtful).drop("told"))
     looks = t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
-    looks = with_era(t, looks, F.col("time_ns")).select(*KEY, "log_start", F.col("time_ns").alias("look_ns"))
+    looks = with_life(t, looks).select(*KEY, "log_start", F.col("time_ns").alias("look_ns"))
     # Whoever looked afterwards and found the position in the log: then it was there before.
     there = looks.join(rows.where("doubtful and not lost").select(*_ROW, "before", "time_ns"), list(KEY))
     there = there.where("look_ns >= time_ns and log_start <= before + 1").select(*_ROW).distinct()

@@ -17,7 +17,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
-from checkers.history import with_era
+from checkers.life_ids import with_life
+from checkers.lives import undecided, with_era_at
 from checkers.tables import PARTITION, Tables
 from checkers.txn_batches import txn_batches
 
@@ -173,13 +174,15 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
         F.min("time_ns").alias("since"), F.max("time_ns").alias("until"), F.max("offset").alias("offset")
     )
     # What there was to read: records whose end was seen before it stood still, or a bound before its end.
-    ends = t.table("log_ends").select(
+    ends = with_life(t, t.table("log_ends")).select(
         *PARTITION,
+        "era",
         F.col("time_ns").alias("seen_ns"),
         F.coalesce("last_stable", "high_watermark", "log_end").alias("end"),
     )
-    stood = with_era(t, stood.where(F.col("until") - F.col("since") > bound), F.col("since"))
-    behind = stood.join(with_era(t, ends, F.col("seen_ns")), [*PARTITION, "era"])
+    stood = stood.where(F.col("until") - F.col("since") > bound)
+    stood = with_era_at(t, stood, F.col("since"), F.col("until")).where(~undecided())
+    behind = stood.join(ends, [*PARTITION, "era"])
     behind = behind.where((F.col("seen_ns") <= F.col("until") - bound) & (F.col("end") > F.col("offset")))
     behind = behind.groupBy("cluster", "group", "topic", "partition", "offset", "since", "until").agg(
         F.max("end").alias("end")

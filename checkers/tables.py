@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers import completeness, fates, history, partitions, screen, under_faults
+from checkers import completeness, fates, history, life_ids, life_windows, lives, partitions, screen, under_faults
 from checkers.facts import Facts, learn
 from checkers.scratch import Scratch
 from checkers.session import SMALL_ROWS
@@ -123,10 +123,12 @@ class Tables:
     @view
     def replicas(self) -> DataFrame:
         """The last look at each replica whose log is complete: cluster, topic, partition, broker, look, time_ns,
-        log_start, log_end, high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, origin_topic.
+        log_start, log_end, high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, era,
+        origin_topic.
 
         In a run of ours the last look is the cluster's last (a replica that was dead then has none); in an
-        imported history each replica's own last.
+        imported history each replica's own last. Of a topic that was made again those of its newest life alone, which
+        is the column `era`.
         """
         ends = self.table("log_ends").where("broker is not null and log_end is not null")
         ends = ends.withColumn("look", F.coalesce("look", F.lit(0)))
@@ -138,6 +140,7 @@ class Tables:
         if self.expected is not None:
             incomplete = self.expected.where("not complete").select(*REPLICA)
             last = last.join(F.broadcast(incomplete), list(REPLICA), "left_anti")
+        last = life_ids.of_the_newest_life(self, last)
         return self.cache(last.withColumn("origin_topic", self.canonical()))
 
     @view
@@ -252,9 +255,19 @@ class Tables:
         return history.paired_ops(self)
 
     @view
-    def deletions(self) -> DataFrame | None:
-        """When topics were deleted. See `history.deletions`."""
-        return history.deletions(self)
+    def lives(self) -> lives.Lives:
+        """Topics that were deleted, and when which of their lives ended. See `life_windows.windows`."""
+        return life_windows.windows(self)
+
+    @view
+    def life_windows(self) -> DataFrame | None:
+        """`lives` to join with; None where no topic was deleted. See `lives.as_frame`."""
+        return lives.as_frame(self, self.lives)
+
+    @view
+    def lives_by_id(self) -> DataFrame | None:
+        """Logs whose life is told by their topic id. See `life_ids.by_id`."""
+        return life_ids.by_id(self)
 
     @view
     def turns(self) -> Turns:
@@ -269,11 +282,13 @@ class Tables:
     @view
     def sends(self) -> DataFrame:
         """One row per value and operation that sent it: op (invoke index), position, value, key, cluster, topic,
-        origin_topic, partition, era, offset, process, client, txn, f, type (ok, fail, info: the operation's), outcome,
-        invoke_ns, done_index, done_ns, decided_index, commit_asked, producer_id, producer_epoch, sequence, phase.
+        origin_topic, partition, era, straddles, offset, process, client, txn, f, type (ok, fail, info: the
+        operation's), outcome, invoke_ns, done_index, done_ns, decided_index, commit_asked, producer_id, producer_epoch,
+        sequence, phase.
 
         outcome: `acked` (outside a transaction), `committed`, `aborted`, `failed`, `unknown`. An operation with two
-        completions that contradict each other, or with none, is `unknown`. era: see `history.with_era`. commit_asked:
+        completions that contradict each other, or with none, is `unknown`. era: see `lives`; straddles: by when it was
+        sent and answered it may be of several lives, though its offset may have decided. commit_asked:
         index of the first request to commit its transaction (`history.NEVER`: nobody asked; null: not known, or outside
         transactions).
         """
@@ -303,7 +318,7 @@ class Tables:
         """Data records of the logs that count: cluster, topic, partition, era, offset, value, producer_id,
         producer_epoch, sequence, and txn_end: COMMIT, ABORT or OPEN (null outside transactions)."""
         rows = self.truth_log.where("control_type is null and value is not null")
-        rows = history.with_era(self, rows, F.col("look_ns"))
+        rows = rows.join(F.broadcast(self.truth.select(*PARTITION, "era")), list(PARTITION))
         end = F.when(F.col("in_txn"), F.coalesce("txn_end", F.lit("OPEN")))
         producer = ("producer_id", "producer_epoch", "sequence")
         return rows.select(*PARTITION, "era", "offset", "value", *producer, end.alias("txn_end"))
@@ -409,6 +424,7 @@ class Tables:
     def conflicts(self) -> DataFrame:
         """The rows of `near_seen` at offsets where two or more values were seen."""
         place = [*PARTITION, "era", "offset"]
-        mixed = self.near_seen.groupBy(*place).agg(F.min("value").alias("_least"), F.max("value").alias("_most"))
+        seen = self.near_seen.where(~lives.undecided())
+        mixed = seen.groupBy(*place).agg(F.min("value").alias("_least"), F.max("value").alias("_most"))
         mixed = mixed.where("_least != _most").select(*place)
-        return self.cache(self.near_seen.join(mixed, place, "left_semi"))
+        return self.cache(seen.join(mixed, place, "left_semi"))

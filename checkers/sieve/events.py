@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from checkers.lives import UNDECIDED, Lives, era_of
 from checkers.sieve import spans
 from checkers.sieve.hashing import Ints, mixed, xxh64
 from checkers.sieve.order import GIVEN, polls_of, sends_in_order
@@ -25,9 +26,9 @@ from checkers.sieve.spans import Span
 
 Mask = NDArray[np.bool_]
 
-DONE, OK, FAIL, WHOLE, STEPPED, COMMITTED, ABORTED, CONFUSED = (1 << n for n in range(8))
+DONE, OK, FAIL, WHOLE, STEPPED, COMMITTED, ABORTED, CONFUSED, STRADDLES = (1 << n for n in range(9))
 """Bits of `sends`: it has a completion, an ok, a fail; it is a transaction as one operation, or a step of one; that
-transaction was committed, aborted; its events name different places."""
+transaction was committed, aborted; its events name different places; it may be of several lives of its topic."""
 READ, FINAL, BY_COMMITTED, STORED, HELD_ABORTED = (1 << n for n in range(5))
 """Bits of `reads`: a poll returned it, a final one did, a read_committed one did; the log that counts holds it; holds
 it aborted."""
@@ -53,14 +54,14 @@ _GIVEN = ("index", "time_ns", "process", "cluster", "topic", "partition", "offse
 
 @dataclass(frozen=True)
 class Context:
-    """What every task must know. topics: (cluster, topic there) → its name on A, where they differ. deleted: (cluster,
-    topic) → when it was deleted, ascending. turns: see `checkers.turns`. decided: a folder of Parquet
-    files with transactions (cluster, th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request
-    to commit it), or none. buckets: into how many parts everything is divided. given: a folder of Parquet files
-    with the positions that consumers were given (columns of _GIVEN; see `checkers.positions`), or none."""
+    """What every task must know. topics: (cluster, topic there) → its name on A, where they differ. lives, turns: see
+    `checkers.lives` and `checkers.turns`. decided: a folder of Parquet files with transactions (cluster, th: hash of
+    the name, bits: COMMITTED or ABORTED, asked: index of the last request to commit it), or none. buckets: into how
+    many parts everything is divided. given: a folder of Parquet files with the positions that consumers were given
+    (columns of _GIVEN; see `checkers.positions`), or none."""
 
     topics: Mapping[tuple[str, str], str]
-    deleted: Mapping[tuple[str, str], tuple[int, ...]]
+    lives: Lives
     turns: Mapping[tuple[str, str, int], tuple[tuple[int, int], ...]]
     decided: str | None
     read_committed_by_default: bool
@@ -103,18 +104,27 @@ class Coded:
         return some
 
 
+@dataclass(frozen=True)
+class Events:
+    """Of every row: the index of its operation's invocation, its own index, its time, and the offset that it names."""
+
+    op: Ints
+    index: Ints
+    time: Ints
+    offset: Ints
+
+
 def located(
     context: Context,
     cluster: Coded,
     topic: Coded,
     partition: Ints,
     *,
-    time: Ints | None = None,
-    offset: Ints | None = None,
+    events: Events | None = None,
     era: Ints | None = None,
 ) -> tuple[Ints, Ints, Ints]:
     """place, target and era of every row; place and target are 0 where topic or partition is unknown. The era is given,
-    or follows from time and offset."""
+    or follows from the events."""
     pair = cluster.codes * len(topic.names) + topic.codes
     origin = np.zeros(len(cluster.names) * len(topic.names), np.int64)
     eras = np.zeros(len(partition), np.int64) if era is None else era
@@ -122,27 +132,25 @@ def located(
         here = cluster.names[code // len(topic.names)] or "A"
         name = topic.names[code % len(topic.names)] or ""
         origin[code] = xxh64(pa.array([context.topics.get((here, name), name)]))[0]
-        deleted = context.deleted.get((here, name))
-        if deleted and time is not None:
+        windows = context.lives.get((here, name))
+        if windows and events is not None:
             rows = np.flatnonzero(pair == code)
-            eras[rows] = np.searchsorted(np.array(deleted), time[rows], side="right")
-    if context.turns and time is not None and offset is not None:
-        _branch(context, eras, cluster, topic, partition, time, offset)
+            eras[rows] = era_of(windows, events.op[rows], events.index[rows])
+    if context.turns and events is not None:
+        _branch(context, eras, cluster, topic, partition, events)
     known = (partition >= 0) & (topic.codes < len(topic.names) - 1)
     place = mixed(cluster.keys("A"), topic.keys(), partition, eras)
     target = mixed(origin[pair], partition)
     return np.where(known, place, 0), np.where(known, target, 0), eras
 
 
-def _branch(
-    context: Context, eras: Ints, cluster: Coded, topic: Coded, partition: Ints, time: Ints, offset: Ints
-) -> None:
+def _branch(context: Context, eras: Ints, cluster: Coded, topic: Coded, partition: Ints, events: Events) -> None:
     """Give rows that speak of what a later failback discarded the era of that branch."""
     for (letter, name, number), turns in context.turns.items():
         here = cluster.among(letter, *((None,) if letter == "A" else ())) & topic.among(name) & (partition == number)
         for n in range(len(turns), 0, -1):
             at, cut = turns[n - 1]
-            eras[here & (time < at) & (offset >= cut)] = -n
+            eras[here & (events.time < at) & (events.offset >= cut)] = -n
 
 
 def first_pass(context: Context, planned: tuple[Span, ...]) -> Map:
@@ -168,9 +176,10 @@ def _given(context: Context, span: Span) -> Columns:
     rows = held.to_table(list(_GIVEN), filter=(index >= span.low) & (index < span.high), use_threads=False)
     cluster, topic, offset = Coded(rows["cluster"]), Coded(rows["topic"]), ints(rows["offset"])
     partition, time = ints(rows["partition"], NONE), ints(rows["time_ns"])
-    place, _, _ = located(context, cluster, topic, partition, time=time, offset=offset)
+    at = ints(rows["index"])
+    place, _, _ = located(context, cluster, topic, partition, events=Events(at, at, time, offset))
     line = np.where(place == 0, 0, mixed(Coded(rows["process"]).keys(), place))
-    found = (line, place, ints(rows["index"]), np.full(len(line), GIVEN), offset - 1)
+    found = (line, place, at, np.full(len(line), GIVEN), offset - 1)
     return picked(dict(zip(names, found, strict=True)), place != 0)
 
 
@@ -213,8 +222,13 @@ class _Rows:
         self.vh = xxh64(value)[rows]
         self.cluster, self.topic = cluster.take(at), Coded(records["topic"]).take(rows)
         self.place, self.target, self.era = located(
-            context, self.cluster, self.topic, self.partition, time=self.time, offset=self.offset
+            context,
+            self.cluster,
+            self.topic,
+            self.partition,
+            events=Events(self.op, self.index, self.time, self.offset),
         )
+        self.sent_bits = self.sent_bits | (self.era >= UNDECIDED) * np.int64(STRADDLES)
         self.line = np.where(self.place == 0, 0, mixed(Coded(ops["process"]).keys()[at], self.place))
         valued = records["value"].is_valid().to_numpy()[rows]
         send = action.among("send")[rows]

@@ -22,6 +22,7 @@ from checkers.sieve.events import (
     READ,
     STEPPED,
     STORED,
+    STRADDLES,
     WHOLE,
     Mask,
     by_blocks,
@@ -141,7 +142,7 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
     aborted = np.isin(values, held["vh"][held["bits"] & HELD_ABORTED != 0])
     bad |= aborted & any_read(bits & BY_COMMITTED != 0)
     answered = must | (np.isin(outcome, (UNSURE, UNDONE)) & (send["offset"] >= 0))
-    bad |= (send["bits"] & CONFUSED != 0) | (answered & strayed)
+    bad |= (send["bits"] & (CONFUSED | STRADDLES) != 0) | (answered & strayed)
 
     at, known = ends.of(send["place"])
     when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
@@ -189,7 +190,8 @@ def _shown(ends: Ends, sends: Columns, reads: Columns) -> Columns:
     )
     committed = reads["bits"] & BY_COMMITTED != 0
     seen = np.isin(spot, spots[committed])
-    seen |= (sends["offset"] < 0) & np.isin(sends["vh"], reads["vh"][committed])
+    loose = (sends["offset"] < 0) | (sends["bits"] & (CONFUSED | STRADDLES) != 0)
+    seen |= loose & np.isin(sends["vh"], reads["vh"][committed])
     stored = np.isin(spot, spots[reads["bits"] & STORED != 0])
     at, known = ends.of(sends["place"])
     passed = known & (ends.rc_start[at] <= sends["offset"]) & (sends["offset"] < ends.rc_end[at])

@@ -93,12 +93,9 @@ class Sort:
     fixed: dict[str, object]
 
 
-ONE_LIFE: dict[str, object] = {"recreated": False}
-"""The judge cuts the lives of a topic at a point in time yet, so operations that overlap its deletion are called wrong:
-topics that are made again come into the clean examples with the mend of that."""
 SORTS = {
-    "cluster": Sort(500, ONE_LIFE),
-    "mm2": Sort(100, {"mirror": "mm2", "compacted": False, "renamed": True, **ONE_LIFE}),
+    "cluster": Sort(500, {}),
+    "mm2": Sort(100, {"mirror": "mm2", "compacted": False, "renamed": True}),
     "eos": Sort(
         100,
         {
@@ -107,7 +104,6 @@ SORTS = {
             "trouble": ("pauses",),
             "compacted": False,
             "renamed": True,
-            **ONE_LIFE,
         },
     ),
     "unclean": Sort(
@@ -120,7 +116,6 @@ SORTS = {
             "share": False,
             "compacted": False,
             "zombie": False,
-            **ONE_LIFE,
         },
     ),
 }

@@ -132,12 +132,14 @@ def visible(batches: Sequence[Batch], *, committed: bool, below: int) -> Iterato
 class Partition:
     """One partition of one topic of one cluster.
 
-    `leader` may be a broker without a stored log (`ghost`): a mirror that leads its followers.
+    `leader` may be a broker without a stored log (`ghost`): a mirror that leads its followers. strays: broker that was
+    down while the topic was made again → topic id of the log that it still holds, which is an earlier topic's.
     """
 
     def __init__(self, topic: str, number: int, brokers: Sequence[int], *, base: int = 0, ghost: int | None = None):
         self.topic = topic
         self.topic_id = f"id of {topic}"
+        self.strays: dict[int, str] = {}
         self.number = number
         self.ghost = ghost
         self.replicas = {b: Replica(start=base, empty_end=base) for b in ([ghost] if ghost else []) + list(brokers)}

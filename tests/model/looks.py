@@ -88,7 +88,11 @@ class Observer:
         control: Row = {"control_type": b.control, "leader_epoch": b.epoch}
         columns: Row = {"base_offset": b.base, "last_offset": b.last, "base_sequence": b.seq, "crc": b.crc}
         columns |= {"crc_ok": True, "records_count": len(b.records), "control": b.control is not None}
-        columns |= {"coordinator_epoch": b.coordinator, "timestamp": b.time_ms, "topic_id": part.topic_id}
+        columns |= {
+            "coordinator_epoch": b.coordinator,
+            "timestamp": b.time_ms,
+            "topic_id": part.strays.get(broker, part.topic_id),
+        }
         columns |= {"compression": "none", "size": 61 + sum(len(r.value or "") for r in b.records)}
         self.w.book.row("batches", **place, **producer, **control, **columns)
         for r in b.records:

@@ -1,5 +1,6 @@
 """A topic of A that is deleted and made again while clients use it: what overlaps the deletion may be of either life.
 
+A deletion may be tried in vain before. A broker may be down all the time and keep the old topic's log, with its id.
 It is not mirrored. The answer to a deletion does not end the old topic at once: a broker that has not heard of it goes
 on acknowledging (seen on Kafka 4.3.1), so operations under way end when they end.
 """
@@ -19,6 +20,7 @@ class Recreated:
     def __init__(self, world: World) -> None:
         self.w = world
         self.topic = world.book.name("again")
+        self.down: int | None = None
         self.lives = [self._life()]
 
     def _life(self) -> Cluster:
@@ -63,6 +65,11 @@ class Recreated:
     def _delete_and_create(self) -> Actor:
         old = self.current
         part = old.partitions[0]
+        if self.w.chance(0.25):
+            yield from self._try_in_vain()
+        if self.down is None and self.w.chance(0.25):
+            self.down = self.w.plan.brokers
+            part.leave(self.down)
         straddling = [self._read(old, under_way=True), self._read(old, under_way=True)]
         for poll in straddling[: self.w.rng.randint(0, 2)]:
             next(poll)
@@ -87,6 +94,8 @@ class Recreated:
             while placed:
                 self._ack(*placed.pop(0))
         new = self._life()
+        if self.down is not None:
+            self._keep_down(self.down, part, new.partitions[0])
         self._create(new)
         yield BUSY
         while placed:
@@ -94,6 +103,22 @@ class Recreated:
         for poll in straddling:
             for _ in poll:
                 yield BUSY
+
+    def _try_in_vain(self) -> Actor:
+        """A deletion that ends unknown and is never done; clients go on."""
+        op = self._ask("delete_topic")
+        yield BUSY
+        if self.w.chance(0.5):
+            yield from self._use()
+        self._answer(op, "delete_topic", "info")
+        yield IDLE
+        yield from self._use()
+
+    @staticmethod
+    def _keep_down(broker: int, old: Partition, new: Partition) -> None:
+        new.leave(broker)
+        new.replicas[broker] = old.replicas[broker]
+        new.strays[broker] = old.strays.get(broker, old.topic_id)
 
     def _ack(self, sender: Sender, op: int, rows: list[Row]) -> None:
         sender._end(op, "ok", rows)
