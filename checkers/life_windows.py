@@ -122,6 +122,7 @@ def _steps(t: Tables) -> dict[Topic, list[Step]]:
         F.max(F.when(done, F.col("index"))).alias("end"),
         F.max(F.when(done, F.col("time_ns"))).alias("end_ns"),
         *(F.max(F.col("type") == kind).alias(kind) for kind in ("ok", "fail")),
+        F.max(F.col("type") == "invoke").alias("invoked"),
         F.max(F.coalesce(F.col("error").rlike(_GONE), F.lit(False))).alias("gone"),
     )
     found: dict[Topic, list[Step]] = defaultdict(list)
@@ -134,7 +135,8 @@ def _steps(t: Tables) -> dict[Topic, list[Step]]:
             continue
         ended = row["end"] is not None
         end, end_ns = (row["end"], row["end_ns"]) if ended else (FOREVER, FOREVER)
-        sure = row["ok"] and not row["fail"]
+        # As everywhere: an info that nobody invoked says what was done.
+        sure = not row["fail"] and (row["ok"] or not row["invoked"])
         found[topic].append(Step(row["f"] == "delete_topic", row["begin"], row["begin_ns"], end, end_ns, sure))
     # Who was told that there is no such topic to delete shows that the deletion before it was done.
     for topic, at in gone.items():

@@ -73,6 +73,12 @@ partition; one that nobody invoked belongs to itself (`invoke_index` = `index`).
 Looks (dumps, offsets, lists) count when their type is `ok` or `info`. What an administrator or a mirror did counts when
 it is `ok`, or an `info` that nobody invoked; the `info` of an invoked operation means that nobody knows.
 
+A topic may be deleted and made again. Operations, and looks at logs, that overlap the time from the invoke of
+`delete_topic` to the `ok` of `create_topic` may be of either topic, and nothing is held against them for that; so let
+both have an invoke and a completion. Where no creation is recorded, the new topic is known from the first offset, log
+end or `topic_id` on that the old one cannot have had. A deletion that ended `info` counts when such a thing, or a
+`create_topic` that was `ok`, shows that it was done. A dump with a `topic_id` is of the topic of that id.
+
 A mirror that renames topics is told by an event `topic_map`, or by `source_topic` (the name on the source) on a dump
 or a mirror's event of the mirror topic. What is not told is inferred: a topic `A.t` of B is the mirror of `t` on A when
 it holds values that were sent there, or, where it holds none, when no client sends to it and A has no `A.t` itself; so

@@ -102,6 +102,14 @@ def undecided_and_not_there_any_more(h: Lines, fault: bool) -> None:
     h.dump("A", topic="other")
 
 
+@LIVES.story("unseen")
+def told_afterwards(h: Lines, fault: bool) -> None:
+    """An info that nobody invoked says what was done; of an invoked one nobody knows."""
+    h.send("A", "v0", at=0)
+    admin(h, "delete", *(["invoke"] if fault else []), "info")
+    h.dump("A", topic="other")
+
+
 @LIVES.story("lost_write/gone")
 def refused(h: Lines, fault: bool) -> None:
     """A deletion that failed deletes nothing."""
