@@ -28,7 +28,7 @@ from checkers.sieve.packed import KINDS, Columns, batch, gathered, pack, picked
 from checkers.sieve.values import Ends, by_value, conflicts
 from harness.history.schema import TABLES
 
-CONTEXT = Context(topics={}, deleted={}, turns={}, decided=None, read_committed_by_default=False, buckets=3)
+CONTEXT = Context(topics={}, lives={}, turns={}, decided=None, read_committed_by_default=False, buckets=3)
 NOWHERE = np.array([-1])
 NO_ENDS = Ends(
     place=np.array([0]),
