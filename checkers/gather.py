@@ -23,9 +23,10 @@ from pyspark.sql import DataFrame
 from checkers import fates
 from checkers.base import ANOMALY_COLUMNS, Checker
 from checkers.scratch import row_count
+from checkers.session import jvm_died
 from checkers.spark_files import read_parquet, write_parquet
 from checkers.tables import Tables
-from harness.errors import StorageError
+from harness.errors import ShatterError, StorageError
 from harness.owners import REMEMBERED
 
 FOLDER = "anomalies"
@@ -51,7 +52,7 @@ class Gathered:
 def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
     """Run the checkers and replace RUN/results/anomalies by what they found: one folder of Parquet files, or none.
 
-    Raises StorageError when the results cannot be written.
+    Raises StorageError when the results cannot be written; ShatterError when Spark's JVM has ended.
     """
     results = tables.stored.path / "results"
     folder, fresh = results / FOLDER, results / f"_{FOLDER}"
@@ -68,6 +69,8 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
                 unanswered[checker.name] = why
                 if why is not NOTHING:
                     failures.append(f"checker {checker.name} failed, so its kinds are not judged ({why})")
+        if failures and jvm_died():
+            raise ShatterError(f"Spark's JVM ended before every checker had looked ({failures[0]})")
         if failures and (damaged := tables.stored.run.damaged()):
             failures = damaged
             unanswered = {name: why if why is NOTHING else damaged[0] for name, why in unanswered.items()}

@@ -152,6 +152,29 @@ def jvm_died() -> bool:
     return process is not None and process.poll() is not None
 
 
+@contextmanager
+def living_jvm(what: str) -> Iterator[None]:
+    """Within the block whatever a dead JVM makes fail is one sentence. what: `the check of runs/x`.
+
+    Raises: ShatterError when the JVM has ended, also where nothing failed for it.
+    """
+    try:
+        yield
+    except Exception as error:
+        if jvm_died():
+            raise _dead(what) from error
+        raise
+    if jvm_died():
+        raise _dead(what)
+
+
+def _dead(what: str) -> ShatterError:
+    return ShatterError(
+        f"Spark's JVM ended during {what} (it was killed, or there was no memory), so there is no verdict; free memory "
+        "and call `shatter check` for it"
+    )
+
+
 def forget_dead_jvm() -> None:
     """Let the next session start a JVM of its own, when the one that PySpark holds has ended."""
     if not jvm_died():

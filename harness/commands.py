@@ -182,11 +182,13 @@ def _show_softly(console: Console, results: Results, *, run: Path, report: Path 
 def check_run(folder: Path, *, contract: str | None, spark: SparkSession) -> Results:
     """Decode the evidence if that is still to be done, judge, store results.json, and return it."""
     from checkers.judge import judge
+    from checkers.session import living_jvm
     from harness.evidence.decode import decode_run, needs_decoding
 
-    if needs_decoding(folder):
-        decode_run(spark, folder)
-    judge(folder, contract, spark)
+    with living_jvm(f"the check of {folder}"):
+        if needs_decoding(folder):
+            decode_run(spark, folder)
+        judge(folder, contract, spark)
     return load_results(folder)
 
 

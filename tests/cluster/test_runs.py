@@ -21,7 +21,6 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from harness.clusters.cleanup import labelled_objects
 from harness.clusters.containers import container_name
 from harness.clusters.docker_clients import DockerClients
 from harness.clusters.images import ImageSet
@@ -35,42 +34,14 @@ from harness.runner import RunResult, run_test
 from harness.scenarios import Scenario
 from harness.signals import Interrupts
 from harness.testspec import parse_spec
-
-SMALL = {"brokers": 1, "topics": 1, "partitions": 2, "rate": 100, "time-limit": 8, "producers": 1, "consumers": 1}
-SMALL_ARGS = [part for key, value in SMALL.items() for part in (f"--{key}", str(value))]
-START_S = 120.0
-
-
-def shatter(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "harness.cli", *arguments]
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish(process: subprocess.Popen[str], *, timeout_s: float = 420) -> tuple[int, str]:
-    try:
-        output, _ = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-    return process.returncode, output
+from tests.cluster.as_user import SMALL, SMALL_ARGS, finish, left_of, shatter, wait_for_phase
 
 
 def wait_for_load(out: Path, process: subprocess.Popen[str] | None) -> Path:
     """The run's folder, once its load is under way."""
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        for folder in out.glob("*"):
-            if (folder / "run.json").exists() and any(p.name == "load" for p in read_meta(folder).phases):
-                time.sleep(3)  # some records
-                return folder
-        if process is not None and process.poll() is not None:
-            pytest.fail(f"the run ended before its load: {process.communicate()[0]}")
-        time.sleep(0.2)
-    pytest.fail(f"no load within {START_S:g} s")
-
-
-def left_of(clients: DockerClients, folder: Path) -> list[str]:
-    return [str(found) for found in labelled_objects(clients, run=folder.name)]
+    folder = wait_for_phase(out, process, "load")
+    time.sleep(3)  # some records
+    return folder
 
 
 def sabotaged(
