@@ -19,6 +19,7 @@ from harness.clusters import transfer
 from harness.clusters.base import ExecResult, NodeRole, NodeState
 from harness.clusters.docker_clients import DockerClients, explain
 from harness.clusters.exec import run_bounded
+from harness.clusters.obituary import obituary
 from harness.errors import ClusterError
 from harness.wait import wait_until
 
@@ -247,9 +248,10 @@ class ContainerNode:
             interval_s=0.02,
         )
 
-    def obituary(self, *, lines: int = 15) -> str:
-        """What to say of a container that ended by itself: name, exit code, last lines of its log."""
+    def obituary(self, *, lines: int = 60) -> str:
+        """What to say of a container that has ended: how, and what the last `lines` of its log say of why."""
         tail = ""
         with contextlib.suppress(ClusterError):
-            tail = self.logs(tail=lines).strip()
-        return f"{self._name} ended by itself with exit code {self.exit_code()}; its last log lines:\n{tail}"
+            tail = self.logs(tail=lines)
+        found = self.inspect() or {"State": {}}
+        return obituary(self._name, self.exit_code(), tail, no_memory=bool(found["State"].get("OOMKilled")))
