@@ -1,4 +1,4 @@
-"""What to say of a container that has ended: how, and the lines of its log that say why, short enough for a sentence."""
+"""What to say of a container that ended: how, and the lines of its log that say why, short enough for a sentence."""
 
 from __future__ import annotations
 
