@@ -30,6 +30,7 @@ class Interrupts:
     def __init__(self, *, say: Callable[[str], None] = tell) -> None:
         self.count = 0
         self._exposed: str | None = None
+        self._spared = 0
         self._say = say
 
     @contextmanager
@@ -50,13 +51,14 @@ class Interrupts:
                 signal.signal(number, handler)
 
     @contextmanager
-    def exposed(self, what: str) -> Iterator[None]:
+    def exposed(self, what: str, *, spared: int = 0) -> Iterator[None]:
         """Within the block the first signal raises KeyboardInterrupt, and so does one that was counted before.
 
-        what: what happens then, said after the signal's name.
+        what: what happens then, said after the signal's name. spared: so many signals in all are counted only.
         """
-        self.raise_if_any()
-        self._exposed = what
+        if self.count > spared:
+            raise KeyboardInterrupt
+        self._exposed, self._spared = what, spared
         try:
             yield
         finally:
@@ -75,7 +77,7 @@ class Interrupts:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.count += 1
         name, exposed = signal.Signals(number).name, self._exposed
-        if exposed is None:
+        if exposed is None or self.count <= self._spared:
             rest = "; evidence that is not copied yet is left out" if self.hurried else ", then the command ends"
             self._say(f"{name}: still cleaning up{rest}")
             return

@@ -25,8 +25,9 @@ def wind_up(stage: Stage, *, salvage: bool, look: Callable[[], object]) -> None:
     _try(stage, "stop the clients", stage.stop_load)
     if sampler is not None:
         _try(stage, "stop looking", sampler.stop)
-    if salvage and stage.started is not None and not stage.captured and not stage.interrupts.hurried:
-        _try(stage, "look at what was healed", look)
+    if salvage and stage.started is not None and not stage.captured:
+        if not stage.interrupts.hurried:
+            _try(stage, "look at what was healed", look)
         _try(stage, "capture evidence", lambda: _salvage(stage))
     _try(stage, "write what was recorded", stage.recorder.flush)
     for mirror in stage.mirrors.values():
@@ -49,8 +50,12 @@ def dump_threads(stage: Stage) -> None:
 
 
 def _salvage(stage: Stage) -> None:
-    with phase(stage.display, "save"):
-        stage.capture()
+    """Copy what the clusters still give; a second signal ends it, for it changes nothing there."""
+    try:
+        with stage.interrupts.exposed("leaving out the copying of evidence", spared=1), phase(stage.display, "save"):
+            stage.capture()
+    except KeyboardInterrupt:
+        stage.note("evidence was not copied to the end: a second signal came")
 
 
 def _take_down(stage: Stage) -> None:

@@ -66,6 +66,25 @@ def test_a_second_signal_cuts_nothing_that_the_first_began() -> None:
         assert interrupts.count == 2
 
 
+def test_what_may_be_left_out_is_cut_by_the_second_signal_only() -> None:
+    said: list[str] = []
+
+    def copying(interrupts: Interrupts, numbers: int) -> None:
+        with interrupts.exposed("leaving out the copying", spared=1):
+            for _ in range(numbers):
+                _send(signal.SIGINT)
+
+    with Interrupts(say=said.append).installed() as interrupts:
+        copying(interrupts, 1)
+        assert interrupts.count == 1
+        with pytest.raises(KeyboardInterrupt):
+            copying(interrupts, 3)
+        assert interrupts.count == 2
+        with pytest.raises(KeyboardInterrupt):
+            copying(interrupts, 0)
+    assert said == ["SIGINT: still cleaning up, then the command ends", "SIGINT: leaving out the copying"]
+
+
 def test_a_signal_does_not_meet_a_lock_that_is_held() -> None:
     """Hundreds of signals while the main thread prints and looks: nothing is printed or locked within the handler."""
     reading, writing = os.pipe()
