@@ -141,7 +141,7 @@ class Bench:
             return outcome("failed", _own_fault(error))
         judges = f"`shatter check {run.folder}` judges what was recorded"
         if run.status == "interrupted":
-            return outcome("unknown", f"{run.why}; {judges}", run=run.folder)
+            return outcome("unknown", f"the run was interrupted: {run.why}; {judges}", run=run.folder)
         if self.interrupts.count:
             ended = run.why or "the run came to its end, and the command was interrupted before it was judged"
             return outcome("unknown" if run.error is None else "failed", f"{ended}; {judges}", run=run.folder)

@@ -111,7 +111,9 @@ class _Run:
                 self.final_reads()
                 self.evidence()
         except KeyboardInterrupt:
-            status, why = "interrupted", "the run was interrupted"
+            phases = stage.recorder.run_file.meta.phases
+            during = f" during {phases[-1].name}" if phases else ""
+            status, why = "interrupted", f"{stage.interrupts.first} came{during}"
         except ShatterError as failure:
             status, why, error = "failed", str(failure), failure
             if isinstance(failure, WaitTimeoutError):

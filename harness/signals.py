@@ -25,10 +25,11 @@ def tell(text: str, *, to: int = 2) -> None:
 
 
 class Interrupts:
-    """Counts signals, and raises on the first where it may. Use in the main thread."""
+    """Counts signals, and raises on the first where it may. Use in the main thread. first: the name of the first."""
 
     def __init__(self, *, say: Callable[[str], None] = tell) -> None:
         self.count = 0
+        self.first = "an interrupt"
         self._exposed: str | None = None
         self._spared = 0
         self._say = say
@@ -76,6 +77,7 @@ class Interrupts:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.count += 1
+        self.first = signal.Signals(number).name if self.count == 1 else self.first
         name, exposed = signal.Signals(number).name, self._exposed
         if exposed is None or self.count <= self._spared:
             rest = "; evidence that is not copied yet is left out" if self.hurried else ", then the command ends"
