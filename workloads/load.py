@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from harness.errors import WaitTimeoutError
+from harness.errors import ShatterError, WaitTimeoutError
 from workloads.base import LoadCounts
 from workloads.control import StopSignal, Tally
 
@@ -98,7 +98,9 @@ class ThreadedLoad:
         try:
             client.run()
         except Exception as error:
-            log.exception("client %s ended", name)
             cause = error.__cause__ if isinstance(error, SystemError) else None  # an exception within a callback
+            found = cause if isinstance(cause, Exception) else error
+            if not isinstance(found, ShatterError):  # else it is a sentence, which ends the run
+                log.exception("client %s ended", name)
             with self._error_lock:
-                self._error = self._error or (cause if isinstance(cause, Exception) else error)
+                self._error = self._error or found

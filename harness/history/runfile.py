@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ class RunFile:
             temporary.replace(self.path)
             sync_folder(self.path.parent)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # what cannot be written may not be removable either
+                temporary.unlink()
             raise storage_error(self.path.parent, error) from error
         self._meta = meta
         return meta

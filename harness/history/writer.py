@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,8 @@ class PartWriter:
                 os.fsync(sink.fileno())
             temporary.rename(final)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # what cannot be written may not be removable either
+                temporary.unlink()
             raise
         sync_folder(self.folder)
         self._next += 1

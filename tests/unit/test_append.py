@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import UsageError, WaitTimeoutError
+from harness.errors import StorageError, UsageError, WaitTimeoutError
 from workloads import DESCRIPTIONS, REGISTRY
 from workloads.append import Append
 from workloads.base import WorkloadOptions
@@ -250,6 +250,8 @@ class ScriptedClient:
     def run(self) -> None:
         if self._behaviour == "fails":
             raise OSError("the disk is full")
+        if self._behaviour == "is full":
+            raise StorageError("cannot write to runs/x: no space; free some")
         if self._behaviour == "hangs":
             self.release.wait(30)
         self._stop.wait(30)
@@ -274,6 +276,17 @@ def test_the_exception_that_ended_a_client_is_kept() -> None:
     load = ThreadedLoad({"bad": ScriptedClient(stop, "fails")}, stop)
     load.stop(timeout_s=5)
     assert isinstance(load.error(), OSError)
+
+
+@pytest.mark.parametrize(("how", "traces"), [("fails", 1), ("is full", 0)])
+def test_an_error_that_is_a_sentence_is_told_without_a_trace(
+    how: str, traces: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = StopSignal()
+    load = ThreadedLoad({"bad": ScriptedClient(stop, how)}, stop)
+    load.stop(timeout_s=5)
+    assert load.error() is not None
+    assert len(caplog.records) == traces
 
 
 def test_a_client_that_does_not_end_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -393,3 +394,14 @@ def test_a_really_full_file_system(tmp_path: Path) -> None:
         assert read_meta(disk / "run").status == "running"
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_place_that_can_neither_be_written_nor_cleaned_is_one_sentence(tmp_path: Path) -> None:
+    """A file where the run's folder was: not even the temporary file can be removed, as on a read-only disk."""
+    run = tmp_path / "run"
+    recorder = RunRecorder(run, meta=RunMeta(run_id="r"))
+    recorder.close()
+    shutil.rmtree(run)
+    run.write_text("")
+    with pytest.raises(StorageError, match="cannot write to"):
+        recorder.run_file.add_note("x")

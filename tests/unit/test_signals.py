@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +147,42 @@ def test_any_command_ends_with_one_line_and_the_code_of_unknown(number: int) -> 
             out, said = process.communicate(timeout=30)
     assert (process.returncode, out) == (2, "")
     assert said.splitlines() == [f"{signal.Signals(number).name}: ending", "error: interrupted"]
+
+
+_JUDGING = """
+import sys, time
+from pathlib import Path
+from harness.commands import gate_exit_code
+from harness.cutting import cut_short
+from harness.gate_files import GateFiles
+from harness.report.summary import TestOutcome
+
+def outcome(name, verdict):
+    return TestOutcome(name=name, verdict=verdict, why="", seconds=0.0)
+
+files = GateFiles(name="g", tests=["a", "b", "c"], summary=Path(sys.argv[1]))
+known = [outcome("a", sys.argv[2]), outcome("b", "unknown"), outcome("c", "not run")]
+with cut_short("the check of r", last=lambda: gate_exit_code(known, files.write(known))):
+    print("judging", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("first", "code"), [("valid", 2), ("invalid", 1), ("failed", 255)])
+def test_what_has_to_be_written_is_written_before_a_check_is_cut(first: str, code: int, tmp_path: Path) -> None:
+    summary = tmp_path / "s.md"
+    process = subprocess.Popen(
+        [sys.executable, "-c", _JUDGING, str(summary), first],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hearing,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "judging\n"
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert said == "SIGTERM: the check of r was cut short, nothing of it is kept\n"
+    head, *_ = summary.read_text(encoding="utf-8").splitlines()
+    assert sorted(head.removeprefix("# g: ").split(", ")) == sorted([f"1 {first}", "1 unknown", "1 not run"])
