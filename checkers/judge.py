@@ -36,6 +36,7 @@ from checkers.under_faults import UnderFault
 from harness import contracts
 from harness.beside import write_beside
 from harness.contracts import Contract, Level
+from harness.history import edn_beside as left_out
 from harness.history.runfile import read_meta
 from harness.history.schema import TABLES
 from harness.history.store import StoredRun
@@ -237,11 +238,14 @@ def _doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding
     healed; and a sentence about these."""
     torn = {name for name in TABLES if any(f"/{name}/" in problem for problem in run.problems)}
     touched = {section for name in torn for section in _TOUCHED.get(name, _EVERY_SECTION)}
+    unsaid = {section for name in run.meta.left_out for section in _TOUCHED.get(name, ())}
     unhealed = bool(run.meta.unhealed)
     kept: list[Finding] = []
     told: dict[str, list[str]] = {}
     for f in findings:
         cause = "what the torn files held" if f.kind.section in touched else ""
+        if not cause and f.kind.section in unsaid:
+            cause = "what the export left out"
         if unhealed and f.kind.after_healing:
             cause = "what the harness could not heal"
         kept.append(replace(f, breaches=0) if cause else f)
@@ -342,7 +346,7 @@ def _of_its_end(run: StoredRun) -> list[str]:
 
 def _unknowns(run: StoredRun, findings: Iterable[Finding]) -> list[str]:
     """Every reason, one sentence each, why a clean result would prove nothing."""
-    reasons = []
+    reasons = [left_out.sentence(run.meta.left_out)] if run.meta.left_out else []
     cut_off = unfinished_reads(run)
     if cut_off:
         reasons.append(f"{cut_off} final reads were cut off, so what they did not reach may be lost or late")

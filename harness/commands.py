@@ -401,12 +401,15 @@ def replayed(path: Path) -> Plan:
 def export_run(path: Path, *, edn: Path, cluster: str) -> int:
     """`shatter export`."""
     from harness.history.edn import export_edn
+    from harness.history.edn_beside import sentence
 
     console = Console()
     display = RichDisplay(console)
     with phase(display, "export"):
-        export_edn(path, edn, cluster=cluster)
+        exported = export_edn(path, edn, cluster=cluster)
         display.say(str(edn))
+        if exported.tables_left_out:
+            display.note(sentence(exported.tables_left_out))
     return EXIT_VALID
 
 

@@ -108,8 +108,13 @@ def document() -> str:
 
 _EXPORT: Final = """
 
-An export holds one cluster. Transactions recorded in steps become one `:txn` each. Not kept: keys of records, leader
-epochs, producer columns, offset commits, mirror and administrator operations, evidence.
+An export tells Jepsen the operations of one cluster: transactions recorded in steps become one `:txn` each, operations
+of one process that are under way at once are those of several processes. Beside them stands what Jepsen does not read,
+so that an export that is read back gives the same tables, and the same verdict: other clusters' operations, steps,
+offset commits, administrators' and mirrors' operations, and the rows of every other table of at most 50,000 rows. Left
+out are larger tables (the logs of replicas as one), and of a run of ours its logs and run.json. What was left out is
+named when it is written, and in `left_out` of run.json when it is read; the verdict is then `unknown` at best, and
+nobody is accused of what the rest may excuse.
 """
 
 

@@ -21,7 +21,9 @@ where they are unique per key only (Jepsen's generators count on each), TOPIC-PA
 `:time` is in nanoseconds. A process may have several operations under way: a completion belongs to the one with the
 same `:op`, else to the oldest one that sent the same values, else to the oldest one of the same `:f`.
 
-It cannot see isolation levels, transaction names or consumer groups, which such a history does not hold.
+It cannot see isolation levels, transaction names or consumer groups, which such a history does not hold. An export of
+ours holds them, and more than Jepsen reads: `:invoke-index`, `:records`, `:more`, `:replica` and `:retry` of an
+operation, operations that only Jepsen needs (`:put-in`), and lines of `:process :beside` (events and rows of tables).
 """
 
 from __future__ import annotations
@@ -35,6 +37,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.errors import HistoryError
+from harness.history.edn_beside import (
+    BESIDE,
+    HEADS,
+    BesideError,
+    good_head,
+    invoke_index,
+    read_records,
+    told,
+    with_more,
+)
+from harness.history.edn_beside import add as add_beside
 from harness.history.edn_export import HEADER, export_edn
 from harness.history.edn_reader import EdnError, EdnReader, Keyword, UnreadableEdnError, freeze, to_edn
 from harness.history.edn_values import LOOK_AHEAD, unique_per_key
@@ -42,7 +55,7 @@ from harness.history.importing import RunBuilder, no_garbage_collection, refuse_
 from harness.history.jsonl_faults import FaultMapper
 from harness.history.jsonl_fields import INT32, INT64
 from harness.history.ops import OpRecord
-from harness.history.renames import Renames, TopicNames
+from harness.history.renames import TopicNames
 
 __all__ = ["import_edn", "export_edn"]
 
@@ -77,7 +90,7 @@ def import_edn(path: Path | str, run_dir: Path | str) -> Path:
             raise HistoryError(f"{path}, line {error.line}: {error}") from None
         except EdnError as error:
             raise HistoryError(f"{path}, line {error.line}: not EDN: {error}") from None
-        except _BadOperationError as error:
+        except (_BadOperationError, BesideError) as error:
             raise HistoryError(f"{path}, line {_line_of(path, operations.count)}: {error}") from None
         except UnicodeDecodeError as error:
             raise HistoryError(f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x}") from None
@@ -85,8 +98,7 @@ def import_edn(path: Path | str, run_dir: Path | str) -> Path:
             raise HistoryError(f"{path} cannot be read: {error.strerror}; give a file in EDN") from error
         if not operations.count:
             raise HistoryError(f"{path} holds no operation; expected maps like {{:type :invoke, :f :send, …}}")
-        names = asdict(operations.renames())
-        return builder.finish(run_id=path.stem, imported_from=path.name, lines=operations.count, **names)
+        return builder.finish(run_id=path.stem, imported_from=path.name, lines=operations.count, **operations.meta())
 
 
 def _line_of(path: Path, number: int) -> int:
@@ -106,6 +118,7 @@ class _Operations:
         self._builder = builder
         self._faults = FaultMapper(builder, start_stop=True)
         self._names = TopicNames()
+        self._told: dict[str, Any] = {}  # what the header of an export says of the run
         self._places: dict[Any, Place] = {}  # key → topic, partition
         self._processes: dict[int, str] = {}
         self._assigned_to: dict[str, set[Place]] = {}  # process → what it was assigned last
@@ -121,13 +134,18 @@ class _Operations:
         if header is None:
             return
         self.exported = True
+        self._told |= {key: value for key, value in header.items() if key in HEADS}
+        self._builder.source = header.get(":source", self._builder.source)
+        for letter, brokers in header.get(":clusters", {}).items():
+            for broker in brokers or [None]:
+                self._builder.saw(letter, broker)
         for key, (topic, partition) in header.get(":keys", {}).items():
             self._places[key] = (topic, partition)
         self._processes.update(header.get(":processes", {}))
 
-    def renames(self) -> Renames:
-        """Which topics mirror which others under another name."""
-        return self._names.renames()
+    def meta(self) -> dict[str, Any]:
+        """Keys of run.json: which topics mirror which others under another name, what an export left out."""
+        return told(self._told) if self._told else asdict(self._names.renames())
 
     def add(self, op: Any) -> None:
         """One operation. Raises _BadOperationError."""
@@ -142,6 +160,11 @@ class _Operations:
         index = self._index(op)
         time_ns = self._time(op)
         process = op.get(":process")
+        if op.get(":put-in") is True:
+            return  # only Jepsen needs it
+        if type(process) is Keyword and process == BESIDE and (":was" in op or ":table" in op):
+            add_beside(self._builder, op, index, time_ns)
+            return
         if type(process) is not int:
             self._nemesis(op, process, type_, f, time_ns)
             return
@@ -161,6 +184,10 @@ class _Operations:
             if type(entry) is dict:
                 keys = _list(entry.get(":keys"), ":keys in :rebalance-log to be a vector")
                 records.extend(OpRecord("rebalance", *self._place(key)) for key in keys)
+        if ":records" in op:
+            records = read_records(op[":records"])
+        if ":more" in op:
+            records = with_more(records, op[":more"])
         cluster = _text(op, ":cluster") or "A"
         self._builder.saw(cluster)
         for record in records:
@@ -168,7 +195,7 @@ class _Operations:
             look(cluster, record.topic, record.value)
         error, words = _error(op)
         self._builder.op(
-            *(index, time_ns, who, type_, f, self._builder.invoke_index(index, who, type_, f, **_named(op, records))),
+            *(index, time_ns, who, type_, f, self._invoked(op, index, who, type_, f, records)),
             records,
             phase=_text(op, ":phase"),
             cluster=cluster,
@@ -179,7 +206,17 @@ class _Operations:
             reset="earliest" if op.get(":seek-to-beginning?") else _text(op, ":reset"),
             error=error,
             error_text=words,
+            replica=_replica(op),
+            retry=_retry(op),
         )
+
+    def _invoked(
+        self, op: dict[Any, Any], index: int, who: str, type_: str, f: str, records: list[OpRecord]
+    ) -> int | None:
+        """To which invoke a completion belongs: as it says itself, or by its name or values."""
+        told = invoke_index(op)
+        found = self._builder.invoke_index(index, who, type_, f, **_named(op, records))
+        return found if told is None or type_ == "invoke" else told
 
     def _micro_operations(self, op: dict[Any, Any], type_: str) -> list[OpRecord]:
         records: list[OpRecord] = []
@@ -287,7 +324,9 @@ def _header(text: str) -> dict[str, Any] | None:
     except EdnError:
         return None
     header = forms[0] if len(forms) == 1 else None
-    if type(header) is not dict or not header or not header.keys() <= {":keys", ":processes"}:
+    if type(header) is not dict or not header or not header.keys() <= {":keys", ":processes", *HEADS}:
+        return None
+    if not good_head(header):
         return None
     keys, processes = header.get(":keys", {}), header.get(":processes", {})
     if type(keys) is not dict or type(processes) is not dict:
@@ -300,6 +339,20 @@ def _is_place(place: Any) -> bool:
     if type(place) is not list or len(place) != 2 or type(place[0]) is not str:
         return False
     return place[1] is None or (type(place[1]) is int and -INT32 <= place[1] < INT32)
+
+
+def _replica(op: dict[Any, Any]) -> int | None:
+    broker = op.get(":replica")
+    if broker is not None and (type(broker) is not int or not -INT32 <= broker < INT32):
+        raise _BadOperationError(f"expected :replica to be a broker id, found {_show(broker)}")
+    return broker
+
+
+def _retry(op: dict[Any, Any]) -> bool | None:
+    again = op.get(":retry")
+    if again is not None and type(again) is not bool:
+        raise _BadOperationError(f"expected :retry to be true or false, found {_show(again)}")
+    return again
 
 
 def _offset(offset: Any) -> int | None:

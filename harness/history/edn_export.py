@@ -1,21 +1,24 @@
 """Writes one cluster's operations in the form that Jepsen's Kafka checker (`jepsen.tests.kafka`) reads.
 
 One operation a line. Integer keys stand for partitions and integer processes for ours; a first comment line says
-which is which, so that our importer gives the same names back. What Jepsen has no word for is left out (offset
-commits, mirror and administrator operations, evidence); phase, client, txn, group, isolation, reset and error go
+which is which, so that our importer gives the same names back. phase, client, txn, group, isolation, reset and error go
 along as further keys, which Jepsen ignores.
 
 Transactions recorded in steps (begin, sends, commit) become one `:txn` operation, from the begin to the step that
 decided it: committed `:ok`, aborted `:fail`, otherwise `:info`. Where a process's events are not invocation and
 completion in turn, what is missing is put in (harness.history.edn_pairs). In both cases operations are numbered anew.
 
+What Jepsen has no word for, or is told otherwise, stands beside its operations (harness.history.edn_beside), so that
+our importer reads the run as it was, but for what is left out as too much: that is named.
+
 Jepsen's checker throws on a value that was read and never sent, e.g. on a mirror's destination: export cluster A.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final
@@ -25,19 +28,21 @@ import pyarrow.compute as pc
 
 from harness.beside import refuse_target, written_beside
 from harness.errors import HistoryError
+from harness.history.edn_beside import divided, event_line, head, row_lines
 from harness.history.edn_lines import Names, Operation, operation_line
-from harness.history.edn_pairs import is_paired, paired
+from harness.history.edn_pairs import Completions, Pairs, Put, is_paired, resolved
 from harness.history.edn_reader import to_edn
-from harness.history.edn_steps import merge_steps
+from harness.history.edn_steps import Steps
 from harness.history.ops import OpRecord
+from harness.history.pairing import DONE_AT_MOST
 from harness.history.store import StoredRun, open_run
 
 HEADER: Final = ";; shatterproof "
 _OPS: Final = [
     *("index", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn", "group"),
-    *("isolation", "reset", "error", "error_text"),
+    *("isolation", "reset", "error", "error_text", "invoke_index", "replica", "retry"),
 ]
-_RECORDS: Final = ["op_index", "position", "action", "topic", "partition", "offset", "value"]
+_RECORDS: Final = ["op_index", "position", *OpRecord._fields]
 _CARRYING: Final = ("send", "txn")  # operations that are nothing without their records
 _STEPS: Final = ("txn_begin", "txn_commit", "txn_abort")
 _ACTIONS: Final = ["send", "poll", "assign", "keep", "rebalance"]
@@ -47,11 +52,13 @@ _EXPORTED: Final = frozenset({"send", "poll", "txn", "assign", "subscribe", "cra
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the file, its operations, and operations that Jepsen has no word for."""
+    """What was written: the file, its operations, how many events of the cluster Jepsen has no word for (they stand
+    beside), and what was left out: names of tables, or run.json."""
 
     path: Path
     operations: int
     left_out: int
+    tables_left_out: tuple[str, ...] = ()
 
 
 def export_edn(run_dir: Path | str, out: Path | str, *, cluster: str = "A") -> Exported:
@@ -71,28 +78,84 @@ def export_edn(run_dir: Path | str, out: Path | str, *, cluster: str = "A") -> E
     return Exported(out, *exported)
 
 
-def _write(run: StoredRun, sink: IO[str], names: Names, steps: bool, cluster: str) -> tuple[int, int]:
-    left_out = 0
+class _Writer:
+    """Writes events as lines: of Jepsen's operations, and beside them what these do not say."""
 
-    def wanted() -> Iterator[Operation]:
-        nonlocal left_out
-        for operation in _operations(run):
-            if (operation.cluster or "A") != cluster or operation.process.startswith("nemesis"):
-                continue
-            if _is_exported(operation.f):
-                yield operation
-            else:
-                left_out += 1
+    def __init__(self, sink: IO[str], names: Names, *, steps: bool, renumber: bool, completions: Completions) -> None:
+        self._sink = sink
+        self._names = names
+        self._steps = Steps() if steps else None
+        self._pairs = Pairs(completions, steps=steps) if renumber else None
+        self._numbers: OrderedDict[int, int] = OrderedDict()  # index of an invoke → its number in the file
+        self.next = 0
+        self.last_ns = 0
+        self.operations = 0
 
-    header: dict[str, Any] = names.header()
+    def event(self, op: Operation, *, for_jepsen: bool) -> None:
+        """One event of the run."""
+        puts = self._puts([op] if self._steps is None else self._steps.event(op)) if for_jepsen else []
+        for put in puts:
+            self._jepsen(put, event=op)
+        if all(put.operation is not op for put in puts):
+            self._sink.write(event_line(self._numbered(op)))
+
+    def end(self) -> None:
+        """After the last event."""
+        for put in self._puts([] if self._steps is None else self._steps.end()):
+            self._jepsen(put, event=None)
+
+    def rows(self, run: StoredRun, tables: Sequence[str]) -> None:
+        """The rows of other tables."""
+        self._sink.writelines(row_lines(run, tables, self.next, self.last_ns))
+
+    def _puts(self, operations: Sequence[Operation]) -> list[Put]:
+        if self._pairs is None:
+            return [Put(op) for op in operations]
+        return [put for op in operations for put in self._pairs.event(op)]
+
+    def _jepsen(self, put: Put, *, event: Operation | None) -> None:
+        own = put.operation is event
+        lane = self._names.new_lane(put.operation.process, put.lane)
+        if lane:
+            self._sink.write(HEADER + to_edn(lane) + "\n")
+        op = self._numbered(put.operation) if own else self._number(put.operation)
+        self._sink.write(operation_line(op, self._names, lane=put.lane, put_in=not own))
+        self.operations += 1
+
+    def _number(self, op: Operation) -> Operation:
+        number = op.index if self._pairs is None else self.next
+        self.next, self.last_ns = number + 1, op.time_ns
+        return replace(op, index=number)
+
+    def _numbered(self, op: Operation) -> Operation:
+        """The event itself, and its invoke, as they are numbered in the file."""
+        numbered = self._number(op)
+        if op.type == "invoke":
+            self._numbers[op.index] = numbered.index
+            if len(self._numbers) > DONE_AT_MOST:
+                self._numbers.popitem(last=False)
+            return numbered
+        invoked = -1 if op.invoke_index is None else op.invoke_index
+        return replace(numbered, invoke_index=self._numbers.get(invoked, numbered.index))
+
+
+def _write(run: StoredRun, sink: IO[str], names: Names, steps: bool, cluster: str) -> tuple[int, int, tuple[str, ...]]:
+    carried, left = divided(run)
+    header = {**names.header(), **head(run, left)}
     if header:
         sink.write(HEADER + to_edn(header) + "\n")
-    written = 0
-    operations = merge_steps(wanted()) if steps else wanted()
-    for operation in operations if not steps and _well_formed(run, cluster) else paired(operations):
-        sink.write(operation_line(operation, names))
-        written += 1
-    return written, left_out
+    renumber = steps or not _well_formed(run, cluster)
+    every = Completions(resolved(_operations(run)) if renumber else ())
+    writer = _Writer(sink, names, steps=steps, renumber=renumber, completions=every)
+    wordless = 0
+    for op in resolved(_operations(run)):
+        here = (op.cluster or "A") == cluster and not op.process.startswith("nemesis")
+        for_jepsen = here and _is_exported(op.f)
+        wordless += here and not for_jepsen
+        writer.event(op, for_jepsen=for_jepsen)
+    writer.end()
+    writer.rows(run, carried)
+    return writer.operations, wordless, tuple(left)
 
 
 def _is_exported(f: str) -> bool:
@@ -100,9 +163,9 @@ def _is_exported(f: str) -> bool:
 
 
 def _well_formed(run: StoredRun, cluster: str) -> bool:
-    rows = _rows(run, "ops", "index", ["index", "process", "type", "f", "cluster"])
-    mine = ((p, t, f) for _, p, t, f, c in rows if (c or "A") == cluster and not p.startswith("nemesis"))
-    return is_paired((process, type_) for process, type_, f in mine if _is_exported(f))
+    rows = _rows(run, "ops", "index", ["index", "process", "type", "invoke_index", "f", "cluster"])
+    mine = (row for row in rows if (row[5] or "A") == cluster and not row[1].startswith("nemesis"))
+    return is_paired(row[:4] for row in mine if _is_exported(row[4]))
 
 
 def _names(run: StoredRun) -> tuple[Names, bool]:

@@ -1,4 +1,10 @@
-"""One operation as one line of EDN, in the shape of `jepsen.tests.kafka`."""
+"""One operation as one line of EDN, in the shape of `jepsen.tests.kafka`.
+
+What that shape has no word for stands under keys that Jepsen ignores, so that our importer reads the operation as it
+was: `:invoke-index` (of the invoke that a completion belongs to), `:replica`, `:retry`; `:more {:column [v …]}`,
+columns of op_records in the order of the records, or one value for all; `:records`, all records, where they cannot be
+told from `:value`. `:put-in true`: only Jepsen needs this operation, and we pass it over.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from harness.errors import HistoryError
-from harness.history.edn_reader import Keyword, quote
+from harness.history.edn_reader import Keyword, quote, to_edn
 from harness.history.ops import OpRecord
 
 Place = tuple[str, int | None]
+MORE: Final = ("key", "leader_epoch", "producer_id", "producer_epoch", "sequence", "processed")
+"""Columns of op_records that Jepsen has no place for."""
+_TELLS: Final = {
+    **dict.fromkeys(("send", "poll", "txn"), ("send", "poll")),
+    **dict.fromkeys(("assign", "subscribe"), ("assign",)),
+}
+"""f → actions of records that a line's value tells."""
 _EXTRA: Final = (
     ("phase", ":phase"),
     ("client", ":client"),
@@ -41,6 +54,9 @@ class Operation:
     reset: str | None = None
     error: str | None = None
     error_text: str | None = None
+    invoke_index: int | None = None
+    replica: int | None = None
+    retry: bool | None = None
     records: list[OpRecord] = field(default_factory=list)
 
 
@@ -68,6 +84,8 @@ class Names:
         taken = [int(p) for p in processes if _is_number(p)]
         first = max(taken, default=-1) + 1
         self._named = {name: first + i for i, name in enumerate(named)}
+        self._lanes: dict[tuple[str, int], int] = {}
+        self._next = first + len(named)
 
     def header(self) -> dict[Any, Any]:
         """What the keys and processes stand for; empty when they stand for themselves."""
@@ -78,10 +96,20 @@ class Names:
             header[Keyword(":processes")] = {n: name for name, n in self._named.items()}
         return header
 
-    def process(self, name: str) -> int:
-        """The number of a process."""
+    def process(self, name: str, lane: int = 0) -> int:
+        """The number of a process; of its further lanes, see `lane`."""
+        if lane:
+            return self._lanes[name, lane]
         number = self._named.get(name)
         return int(name) if number is None else number
+
+    def new_lane(self, name: str, lane: int) -> dict[Any, Any]:
+        """What the number of a lane stands for, where it is new; a header like `header`."""
+        if not lane or (name, lane) in self._lanes:
+            return {}
+        number = self._lanes[name, lane] = self._next
+        self._next += 1
+        return {Keyword(":processes"): {number: name}}
 
     def key(self, record: OpRecord) -> int:
         """The key of a record's partition; of a send nobody knows the partition of, where its value was read."""
@@ -114,12 +142,12 @@ class Names:
         return stay
 
 
-def operation_line(op: Operation, names: Names) -> str:
-    """The line, with its line feed."""
+def operation_line(op: Operation, names: Names, *, lane: int = 0, put_in: bool = False) -> str:
+    """The line, with its line feed. lane: which of the numbers of its process; put_in: for Jepsen alone."""
     f = op.f.replace("_", "-")
     head = (
-        f"{{:index {op.index}, :time {op.time_ns}, :type :{op.type}, :process {names.process(op.process)}, :f :{f},"
-        f" :value {_value(op, names)}"
+        f"{{:index {op.index}, :time {op.time_ns}, :type :{op.type}, :process {names.process(op.process, lane)},"
+        f" :f :{f}, :value {_value(op, names)}"
     )
     for name, keyword in _EXTRA:
         text = getattr(op, name)
@@ -132,7 +160,63 @@ def operation_line(op: Operation, names: Names) -> str:
         head += f", :rebalance-log [{{:keys [{' '.join(map(str, moved))}]}}]"
     if op.f == "assign":
         head += _assignment(op, names)
-    return head + "}\n"
+    return head + (", :put-in true" if put_in else _exactly(op)) + "}\n"
+
+
+def _exactly(op: Operation) -> str:
+    """What it takes to read the operation back as it was."""
+    head = "" if op.invoke_index is None else f", :invoke-index {op.invoke_index}"
+    if op.replica is not None:
+        head += f", :replica {op.replica}"
+    if op.retry is not None:
+        head += f", :retry {to_edn(op.retry)}"
+    if not _is_plain(op):
+        return f"{head}, :records {to_edn(records_of(op))}"
+    more = {Keyword(f":{name}"): _column([getattr(r, name) for r in op.records]) for name in MORE}
+    more = {name: column for name, column in more.items() if column is not None}
+    return f"{head}, :more {to_edn(more)}" if more else head
+
+
+def records_of(op: Operation) -> list[list[Any]]:
+    """Its records, columns in their order, without nulls at their ends."""
+    found = []
+    for record in op.records:
+        columns = list(record)
+        while columns[-1] is None:
+            columns.pop()
+        found.append(columns)
+    return found
+
+
+def _column(values: list[Any]) -> Any:
+    """None: nothing but nulls; one value: the same for all."""
+    if not values or all(v is None for v in values):
+        return None
+    return values[0] if all(v == values[0] for v in values) else values
+
+
+def _is_plain(op: Operation) -> bool:
+    """Whether the importer makes these records of the line's value."""
+    actions = _TELLS.get(op.f, ())
+    polled: set[Place] = set()
+    last: OpRecord | None = None
+    for r in op.records:
+        place = (r.topic, r.partition)
+        if r.action == "rebalance":
+            last = r
+            continue
+        if r.action not in actions or (last is not None and last.action == "rebalance"):
+            return False
+        if r.action == "send":
+            polled.clear()
+            if r.partition is None or (op.type == "invoke" and r.offset is not None):
+                return False
+        elif last is None or last.action != r.action or (last.topic, last.partition) != place or r.action == "assign":
+            if place in polled or (op.f == "subscribe" and r.offset is not None):
+                return False
+            polled.add(place)
+        last = r
+    return True
 
 
 def _value(op: Operation, names: Names) -> str:

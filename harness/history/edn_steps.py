@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from harness.history.edn_lines import Operation
@@ -19,59 +18,72 @@ class _Open:
 
     def completed(self, by: Operation, outcome: str) -> Operation:
         """The completion: by which event, and as ok, fail or info."""
-        return replace(by, f="txn", type=outcome, process=self.first.process, txn=self.first.txn, records=self.records)
+        first = self.first
+        whole = replace(by, f="txn", type=outcome, process=first.process, txn=first.txn, records=self.records)
+        return replace(whole, invoke_index=first.index)
 
     def unknown(self, now: Operation) -> Operation:
         """The completion, at the time of a later event, of a transaction whose outcome nobody knows."""
         return self.completed(replace(self.unsure or self.first, time_ns=now.time_ns), "info")
 
 
-def merge_steps(operations: Iterable[Operation]) -> Iterator[Operation]:
-    """Events in order, numbered anew from 0; events without a transaction, and `txn` operations, stay as they are.
+class Steps:
+    """Makes of each event the events of `:txn` operations; those without a transaction, and `txn` operations, stay.
 
     A transaction whose commit or abort had an unknown outcome is `:info`, unless a later step of the same process
     decides it. One that never ends has no completion.
     """
-    for number, operation in enumerate(_merged(operations)):
-        yield replace(operation, index=number)
 
+    def __init__(self) -> None:
+        self._under_way: dict[str, _Open] = {}  # transaction → its state
+        self._by_process: dict[str, str] = {}  # process → its transaction under way
+        self._decided: set[str] = set()
+        self._outside: set[int] = set()  # operations under way that were invoked outside transactions
+        self._last: Operation | None = None
 
-def _merged(operations: Iterable[Operation]) -> Iterator[Operation]:
-    under_way: dict[str, _Open] = {}  # transaction → its state
-    by_process: dict[str, str] = {}  # process → its transaction under way
-    last: Operation | None = None
-    for op in operations:
-        last = op
-        mine = by_process.get(op.process)
+    def event(self, op: Operation) -> list[Operation]:
+        """What it becomes: itself (the same object), or events of a transaction, or nothing yet."""
+        self._last = op
+        mine = self._by_process.get(op.process)
         txn = op.txn or mine  # what a process does between begin and decision belongs to the transaction
-        if txn is None or op.f == "txn":
-            yield op
-            continue
+        if txn is None or op.f == "txn" or op.invoke_index in self._outside:
+            if op.type == "invoke":
+                self._outside.add(op.index)
+            else:
+                self._outside.discard(-1 if op.invoke_index is None else op.invoke_index)
+            return [op]
+        told: list[Operation] = []
         if mine is not None and mine != txn:
-            yield under_way.pop(by_process.pop(op.process)).unknown(op)  # the process went on without an outcome
-        if txn not in under_way:
-            if op.f in ("txn_commit", "txn_abort"):
-                continue  # it was decided already
-            under_way[txn] = _Open(op)
-            by_process[op.process] = txn
-            yield replace(op, f="txn", type="invoke", txn=txn, records=[])
-        if op.type == "invoke":
-            continue
-        open_ = under_way[txn]
+            del self._by_process[op.process]
+            told.append(self._under_way.pop(mine).unknown(op))  # the process went on without an outcome
+        if txn not in self._under_way:
+            late = txn in self._decided and op.type != "invoke" and op.f != "txn_begin"
+            if late or op.f in ("txn_commit", "txn_abort"):
+                return told  # it was decided already
+            begun = replace(op, f="txn", type="invoke", txn=txn, records=[])
+            self._under_way[txn] = _Open(begun)
+            self._by_process[op.process] = txn
+            told.append(begun)
+        return told if op.type == "invoke" else told + self._step(op, txn)
+
+    def end(self) -> list[Operation]:
+        """After the last event: transactions that asked for an outcome and never learnt it."""
+        last = self._last
+        return [] if last is None else [o.unknown(last) for o in self._under_way.values() if o.unsure is not None]
+
+    def _step(self, op: Operation, txn: str) -> list[Operation]:
+        open_ = self._under_way[txn]
         if op.f not in ("txn_begin", "txn_commit", "txn_abort"):
             if op.type != "fail":  # what a failed send carried is not in the transaction
                 open_.records.extend(op.records)
         elif op.f != "txn_begin" or op.type != "ok":
             outcome = _outcome(op)
-            if outcome == "info":
-                open_.unsure = op
-                continue
-            del under_way[txn], by_process[open_.first.process]
-            yield open_.completed(op, outcome)
-    if last is not None:
-        for open_ in under_way.values():
-            if open_.unsure is not None:
-                yield open_.unknown(last)
+            if outcome != "info":
+                del self._under_way[txn], self._by_process[open_.first.process]
+                self._decided.add(txn)
+                return [open_.completed(op, outcome)]
+            open_.unsure = op
+        return []
 
 
 def _outcome(op: Operation) -> str:

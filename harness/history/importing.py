@@ -38,7 +38,7 @@ class RunBuilder:
 
     def __init__(self, run_dir: Path | str, *, source: str) -> None:
         self.run_dir = Path(run_dir)
-        self._source = source
+        self.source = source
         self._buffers: dict[str, list[tuple[Any, ...]]] = {"ops": [], "op_records": []}
         self._writers: dict[str, PartWriter] = {}
         self._ops = self._buffers["ops"]
@@ -140,7 +140,7 @@ class RunBuilder:
         }
         run_id = meta.pop("run_id", None) or self.run_dir.resolve().name
         RunFile.create(
-            self.run_dir, RunMeta(run_id=run_id, source=self._source, status="finished", clusters=clusters, **meta)
+            self.run_dir, RunMeta(run_id=run_id, source=self.source, status="finished", clusters=clusters, **meta)
         )
         self._finished = True
         for writer in self._writers.values():

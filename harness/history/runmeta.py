@@ -128,6 +128,8 @@ class RunMeta(_Open):
     """The least load that proves anything; below it the verdict is unknown."""
     unhealed: list[str] = Field(default_factory=list)
     """What the harness could not heal, one sentence each: then what needed a healed system proves nothing."""
+    left_out: list[str] = Field(default_factory=list)
+    """What the export left out that this history was imported from: names of tables, or run.json."""
     final_reads_cut_off: bool = False
     """Whether the final reads ended before every partition was read to its end."""
     notes: list[str] = Field(default_factory=list)

@@ -188,10 +188,13 @@ class Pack:
         name, _, twin = story.partition("/")
         return self.stories[name][1] if twin == "fault" else frozenset()
 
-    def judged(self, spark: SparkSession, folder: Path) -> dict[str, dict[str, list[str]]]:
-        """story → kind or kind/form → sentences; what belongs to no story is under its own topic."""
+    def judged(
+        self, spark: SparkSession, folder: Path, through: Callable[[Path], Path] = lambda run: run
+    ) -> dict[str, dict[str, list[str]]]:
+        """story → kind or kind/form → sentences; what belongs to no story is under its own topic. through: makes the
+        run that is judged of the imported one."""
         told = self.told()
-        run = import_jsonl(write(folder / "pack.jsonl", list(told.values())), folder / "run")
+        run = through(import_jsonl(write(folder / "pack.jsonl", list(told.values())), folder / "run"))
         judgement = judge(run, self.contract, spark)
         assert not [why for why in judgement.unjudged.values() if "Error" in why or "Invalid" in why], (
             judgement.unjudged

@@ -347,7 +347,12 @@ def recorded(folder: Path) -> RunRecorder:
 
 
 def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines()
+    """What Jepsen's checker looks at."""
+    return [line for line in path.read_text().splitlines() if ":process :beside" not in line]
+
+
+def beside(path: Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if ":process :beside" in line]
 
 
 def test_operations_have_the_shape_that_jepsen_reads(tmp_path: Path) -> None:
@@ -382,7 +387,11 @@ def test_operations_have_the_shape_that_jepsen_reads(tmp_path: Path) -> None:
         "2, :f :send, :value [[:send 0 1]]",
     ]
     assert ':error "timed_out"' in lines(tmp_path / "out.edn")[-1]
-    assert (exported.operations, exported.left_out) == (8, 1)
+    assert (exported.operations, exported.left_out, exported.tables_left_out) == (8, 1, ("run.json",))
+    assert [line.split(":f ")[1].split(", :invoke")[0].rstrip("}") for line in beside(tmp_path / "out.edn")] == [
+        ':poll, :was :invoke, :by "other", :cluster "B", :phase "provision"',
+        ':commit-offset, :was :invoke, :by "c", :cluster "A", :phase "provision"',
+    ]
 
 
 def test_transactions_in_steps_become_one_operation(tmp_path: Path) -> None:
@@ -409,15 +418,18 @@ def test_transactions_in_steps_become_one_operation(tmp_path: Path) -> None:
     told = [line.split(", :phase")[0] for line in lines(tmp_path / "out.edn")[1:]]
     assert [(t.split(",")[0], t.split(":type ")[1].split(",")[0], t.split(":value ")[1]) for t in told] == [
         ("{:index 0", ":invoke", "[]"),
-        ("{:index 1", ":ok", '[[:send 0 [3 "a"]]]'),
-        ("{:index 2", ":invoke", "[]"),
-        ("{:index 3", ":fail", '[[:send 0 [3 "b"]]]'),
-        ("{:index 4", ":invoke", "[]"),
-        ("{:index 5", ":invoke", "[[:poll]]"),
-        ("{:index 6", ":ok", "[[:poll {}]]"),
-        ("{:index 7", ":info", '[[:send 0 [3 "c"]]]'),
-        ("{:index 8", ":invoke", "[]"),
+        ("{:index 10", ":ok", '[[:send 0 [3 "a"]]]'),
+        ("{:index 12", ":invoke", "[]"),
+        ("{:index 18", ":fail", '[[:send 0 [3 "b"]]]'),
+        ("{:index 20", ":invoke", "[]"),
+        ("{:index 25", ":invoke", "[[:poll]]"),
+        ("{:index 26", ":ok", "[[:poll {}]]"),
+        ("{:index 27", ":info", '[[:send 0 [3 "c"]]]'),
+        ("{:index 28", ":invoke", "[]"),
     ]
+    again = open_run(import_edn(tmp_path / "out.edn", tmp_path / "again"))
+    steps = [(r["type"], r["f"], r["txn"]) for r in rows(again, "ops")]
+    assert steps == [(r["type"], r["f"], r["txn"]) for r in rows(open_run(tmp_path / "run"), "ops")]
 
 
 def test_a_consumer_that_moves_is_told_so_that_jepsen_expects_no_continuity(tmp_path: Path) -> None:

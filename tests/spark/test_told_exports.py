@@ -1,0 +1,93 @@
+"""What is exported to EDN and read back is judged as it was: stories with their faults and their clean twins, judged
+before and after; and an export without the logs says that it is one, and neither accuses nor clears anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import told_exports
+import told_order
+import told_renames
+from jsonl_story import Pack
+from pyspark.sql import SparkSession
+
+from checkers.judge import Judgement, judge
+from harness.history import edn_beside
+from harness.history.edn import export_edn, import_edn
+from harness.history.imports import as_run_folder
+
+CASES = Path(__file__).parent.parent / "histories"
+PACKS: dict[str, Pack] = {
+    "exported": told_exports.EXPORTED,
+    "order": told_order.ORDER,
+    "calm": told_order.CALM,
+    "renamed": told_renames.RENAMED,
+}
+Found = dict[str, dict[str, dict[str, list[str]]]]
+
+
+def through_edn(run: Path) -> Path:
+    """The run, exported and read back."""
+    exported = export_edn(run, run.with_suffix(".edn"))
+    assert exported.tables_left_out == ()
+    return import_edn(exported.path, run.with_name("again"))
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
+    """pack → story → kinds, after the export."""
+    yield {name: pack.judged(spark, tmp_path_factory.mktemp(name), through_edn) for name, pack in PACKS.items()}
+
+
+@pytest.mark.parametrize(("pack", "story"), [(p, s) for p, pack in PACKS.items() for s in pack.told()])
+def test_story_after_export(found: Found, pack: str, story: str) -> None:
+    assert set(found[pack][story]) == PACKS[pack].expected(story), found[pack][story]
+
+
+@pytest.fixture(scope="module")
+def before(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[str]]]:
+    """story → kinds, of the JSON lines themselves."""
+    return told_exports.EXPORTED.judged(spark, tmp_path_factory.mktemp("before"))
+
+
+@pytest.mark.parametrize("story", list(told_exports.EXPORTED.told()))
+def test_story_before_export(before: dict[str, dict[str, list[str]]], story: str) -> None:
+    assert set(before[story]) == told_exports.EXPORTED.expected(story), before[story]
+
+
+def test_nothing_else_is_named(found: Found, before: dict[str, dict[str, list[str]]]) -> None:
+    for name, pack in PACKS.items():
+        assert set(found[name]) == set(pack.told())
+    assert set(before) == set(told_exports.EXPORTED.told())
+
+
+def without_logs(case: str, contract: str, folder: Path, spark: SparkSession) -> Judgement:
+    with as_run_folder(CASES / case) as run:
+        exported = export_edn(run, folder / "exported.edn")
+    assert {"batches", "records", "log_ends"} <= set(exported.tables_left_out)
+    with as_run_folder(exported.path) as run:
+        return judge(run, contract, spark)
+
+
+@pytest.mark.parametrize(
+    ("case", "contract"),
+    [
+        ("reports/k-renamed-topic-clean.jsonl", "mm2-at-least-once"),  # valid
+        ("reports/k-renamed-topic-loss.jsonl", "mm2-at-least-once"),  # the logs show a loss
+        ("reports/k-internal-topic-jsonl.jsonl", "kafka-clean"),
+        ("reports/cleaner-removes-aborted-and-tombstones.jsonl", "kafka-clean"),  # the logs excuse what is missing
+        ("D01-pid-collision-acked-not-appended.jsonl", "cluster-mirror/kip-2026-02"),
+        ("D06-follower-exposes-uncommitted.jsonl", "kafka-clean"),
+    ],
+)
+def test_without_the_logs_nobody_is_accused_or_cleared(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, contract: str
+) -> None:
+    monkeypatch.setattr(edn_beside, "ROWS", 0)
+    judgement = without_logs(case, contract, tmp_path, spark)
+    assert judgement.verdict == "unknown", judgement.why
+    assert not any(f.breaches for f in judgement.findings if f.kind.severity != "unknown")
+    assert "the export to EDN left out the logs of replicas (tables " in judgement.why
+    assert judgement.why.count("check the run itself") == 1

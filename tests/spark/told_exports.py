@@ -1,0 +1,139 @@
+"""Stories that an export to EDN must not change: lives of a topic, completions that contradict, several operations under
+way, steps of transactions, and what Jepsen's histories have no word for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jsonl_story import Lines, Pack
+
+EXPORTED = Pack("kafka-clean")
+
+
+def place(h: Lines, **fields: Any) -> dict[str, Any]:
+    return {"cluster": "A", "topic": h.topic("t"), "partition": 0, **fields}
+
+
+def life(h: Lines, values: tuple[str, ...], read: tuple[str, ...], number: int) -> None:
+    """A topic is made, written from offset 0, and read."""
+    h.both("admin", "create_topic", cluster="A", topic=h.topic("t"))
+    h.send("A", *values, at=0, by=f"p{number}")
+    h.poll("A", *((n, v) for n, v in enumerate(values) if v in read), by=f"c{number}")
+
+
+@EXPORTED.story("lost_write")
+def three_lives(h: Lines, fault: bool) -> None:
+    """Each life of the topic begins at offset 0 again; with the fault one record of the second is nowhere."""
+    for number, values in enumerate((("a0", "a1", "a2"), ("b0", "b1", "b2"), ("c0", "c1"))):
+        life(h, values, tuple(v for v in values if not (fault and v == "b1")), number)
+        h.both("admin", "delete_topic", cluster="A", topic=h.topic("t"))
+
+
+@EXPORTED.story("inconsistent_offsets")
+def made_again(h: Lines, fault: bool) -> None:
+    """Offsets 0 and 1 hold other values, because the topic is another one; with the fault nobody deleted it."""
+    life(h, ("a0", "a1"), ("a0", "a1"), 0)
+    if not fault:
+        h.both("admin", "delete_topic", cluster="A", topic=h.topic("t"))
+        h.both("admin", "create_topic", cluster="A", topic=h.topic("t"))
+    for n, value in enumerate(("b0", "b1")):
+        h.send("A", value, at=n, by=f"q{n}")
+    h.poll("A", (0, "b0"), (1, "b1"), by="c2")
+
+
+@EXPORTED.story("lost_write")
+def ok_and_fail(h: Lines, fault: bool) -> None:
+    """One send ends both ways: it may be there or not. Its neighbour, acknowledged alone, may not be missing."""
+    for value, offset in (("a", 0), ("b", 1), ("c", 2)):
+        h.line("p1", "invoke", "send", value=h.named(value), **place(h))
+        h.line("p1", "ok", "send", value=h.named(value), offset=offset, **place(h))
+        if value == "b":
+            h.line("p1", "fail", "send", value=h.named(value), error="late", **place(h))
+    h.send("A", "d", at=3)
+    h.poll("A", (0, "a"), *([] if fault else [(2, "c")]), (3, "d"))
+
+
+@EXPORTED.story("aborted_read")
+def refused_in_a_committed_transaction(h: Lines, fault: bool) -> None:
+    """One of its sends was refused, and the application committed the rest; the refused one may not be seen."""
+    h.txn("A", "begin", "T1")
+    h.send("A", "a", at=0, txn="T1")
+    h.send("A", "b", txn="T1", end="fail")
+    h.send("A", "c", at=1, txn="T1")
+    h.txn("A", "commit", "T1")
+    h.poll("A", (0, "a"), (1, "c"), *([(3, "b")] if fault else []), isolation="read_committed")
+
+
+@EXPORTED.story("precommitted_read")
+def read_before_anybody_asked_to_commit(h: Lines, fault: bool) -> None:
+    """As one operation the transaction would count as committed from its begin on."""
+    h.txn("A", "begin", "T1")
+    h.send("A", "a", at=0, txn="T1")
+    if fault:
+        h.poll("A", (0, "a"), isolation="read_committed")
+    h.txn("A", "commit", "T1")
+    if not fault:
+        h.poll("A", (0, "a"), isolation="read_committed")
+
+
+@EXPORTED.story("lost_write")
+def unknown_in_a_committed_transaction(h: Lines, fault: bool) -> None:
+    """A send whose outcome nobody knows may be missing, though its transaction is committed; an acknowledged one not."""
+    h.txn("A", "begin", "T1")
+    for value, offset in (("a", 0), ("b", None), ("c", 1)):
+        h.send("A", value, at=offset, txn="T1", end="ok" if offset is not None else "info")
+    h.txn("A", "commit", "T1")
+    h.send("A", "d", at=3, by="p2")
+    h.poll("A", *([] if fault else [(0, "a")]), (1, "c"), (3, "d"), isolation="read_committed")
+
+
+@EXPORTED.story("reordered", "nonmonotonic_send")
+def pipelined_in_two_partitions(h: Lines, fault: bool) -> None:
+    """Six sends under way, answered out of order; each partition keeps its order."""
+    at = {0: {"a": 0, "c": 1, "e": 2}, 1: {"b": 0, "d": 2 if fault else 1, "f": 1 if fault else 2}}
+    for value in "abcdef":
+        h.line("p1", "invoke", "send", value=h.named(value), **place(h, partition=0 if value in at[0] else 1))
+    for value in "fbadce":
+        p = 0 if value in at[0] else 1
+        h.line("p1", "ok", "send", value=h.named(value), offset=at[p][value], **place(h, partition=p))
+    for p, values in at.items():
+        h.poll("A", *sorted((offset, value) for value, offset in values.items()), p=p)
+
+
+@EXPORTED.story("duplicate")
+def sent_again_after_a_refusal(h: Lines, fault: bool) -> None:
+    """The same value under way twice, told apart by names; the refused one may not be there as well."""
+    for op in (1, 2):
+        h.line("p1", "invoke", "send", op=op, value=h.named("a"), retry=op == 2, **place(h))
+    h.line("p1", "fail", "send", op=1, value=h.named("a"), error="refused", **place(h))
+    h.line("p1", "ok", "send", op=2, value=h.named("a"), offset=0, retry=True, **place(h))
+    h.poll("A", (0, "a"), *([(1, "a")] if fault else []))
+
+
+@EXPORTED.story("commit_lost")
+def offset_commits_under_way(h: Lines, fault: bool) -> None:
+    """Jepsen has no word for an offset commit."""
+    h.send("A", "a", "b", "c", at=0)
+    h.poll("A", (0, "a"), (1, "b"), (2, "c"))
+    group = {**place(h), "group": h.named("g")}
+    for type_ in ("invoke", "ok"):
+        for offset in (1, 2, 3):
+            h.line("c1", type_, "commit_offset", offset=offset, **group)
+    h.both("c2", "fetch_offset", done={"offset": 1 if fault else 3}, **group)
+
+
+@EXPORTED.story("lost_write/gone")
+def gone_from_the_log(h: Lines, fault: bool) -> None:
+    """Only a log says so."""
+    h.send("A", "a", "b", "c", at=0)
+    h.dump("A", (0, "a"), *([] if fault else [(1, "b")]), (2, "c"))
+
+
+@EXPORTED.story("poll_skip/external")
+def where_a_consumer_stands(h: Lines, fault: bool) -> None:
+    """A poll that found nothing says where its consumer stands."""
+    h.send("A", "a", "b", "c", at=0)
+    h.poll("A", (0, "a"), (1, "b"), (2, "c"), by="c2")
+    h.poll("A", (0, "a"))
+    h.poll("A", position=1)
+    h.poll("A", *([] if fault else [(1, "b")]), (2, "c"))
