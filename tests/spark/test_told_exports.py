@@ -3,7 +3,6 @@ before and after; and an export without the logs says that it is one, and neithe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,9 +35,9 @@ def through_edn(run: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
+def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
     """pack → story → kinds, after the export."""
-    yield {name: pack.judged(spark, tmp_path_factory.mktemp(name), through_edn) for name, pack in PACKS.items()}
+    return {name: pack.judged(spark, tmp_path_factory.mktemp(name), through_edn) for name, pack in PACKS.items()}
 
 
 @pytest.mark.parametrize(("pack", "story"), [(p, s) for p, pack in PACKS.items() for s in pack.told()])

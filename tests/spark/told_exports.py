@@ -1,5 +1,5 @@
-"""Stories that an export to EDN must not change: lives of a topic, completions that contradict, several operations under
-way, steps of transactions, and what Jepsen's histories have no word for."""
+"""Stories that an export to EDN must not change: lives of a topic, completions that contradict, several operations
+under way, steps of transactions, and what Jepsen's histories have no word for."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read_before_anybody_asked_to_commit(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("lost_write")
 def unknown_in_a_committed_transaction(h: Lines, fault: bool) -> None:
-    """A send whose outcome nobody knows may be missing, though its transaction is committed; an acknowledged one not."""
+    """A send whose outcome nobody knows may be missing, though its transaction is committed; others may not."""
     h.txn("A", "begin", "T1")
     for value, offset in (("a", 0), ("b", None), ("c", 1)):
         h.send("A", value, at=offset, txn="T1", end="ok" if offset is not None else "info")
