@@ -22,6 +22,7 @@ from harness.clusters.base import Node, NodeState, PartitionInfo
 from harness.clusters.nodes import ContainerNode
 from harness.clusters.topology import ClusterPlan
 from harness.errors import ClusterError
+from harness.internal_topics import is_internal
 from harness.wait import wait_until
 
 T = TypeVar("T")
@@ -110,9 +111,9 @@ class KafkaCluster:
             raise ClusterError(f"cluster {self.name} has no topic {topic}")
         return found
 
-    def topics(self) -> Sequence[str]:
-        """Names of all topics that are not internal."""
-        return tuple(sorted(topic for topic in self._look(None) if not topic.startswith("__")))
+    def topics(self, *, internal: bool = False) -> Sequence[str]:
+        """Names of all topics; those of Kafka, Connect and mirrors themselves only where they are asked for."""
+        return tuple(sorted(topic for topic in self._look(None) if internal or not is_internal(topic)))
 
     def create_topic(
         self, topic: str, *, partitions: int, replication: int, config: Mapping[str, str] | None = None

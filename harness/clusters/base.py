@@ -182,8 +182,8 @@ class Cluster(Protocol):
         """All partitions now, those of internal topics included."""
         ...
 
-    def topics(self) -> Sequence[str]:
-        """Names of all topics that are not internal."""
+    def topics(self, *, internal: bool = False) -> Sequence[str]:
+        """Names of all topics; those of Kafka, Connect and mirrors themselves only where they are asked for."""
         ...
 
     def create_topic(

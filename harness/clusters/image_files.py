@@ -29,7 +29,7 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy")
 
 # What the reference mirror's process imports of this package. harness/mirrors/__init__.py is left out on purpose: it
 # is the registry of all drivers, and the image is not to change with every one of them.
-_MIRROR_CODE = ("__init__.py", "errors.py", "wire/*.py", "mirrors/reference/*.py")
+_MIRROR_CODE = ("__init__.py", "errors.py", "internal_topics.py", "wire/*.py", "mirrors/reference/*.py")
 
 
 @dataclass(frozen=True)

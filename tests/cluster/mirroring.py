@@ -52,7 +52,7 @@ def mm2(
 def forget(pair: RunningTopology, topics: Sequence[str]) -> None:
     """Delete the test's topics everywhere, and MM2's own, so that the next mirror begins from nothing."""
     for cluster in pair.clusters.values():
-        there = [t for t in cluster.topics() if t.removeprefix("A.") in topics or t.endswith(".internal")]
+        there = [t for t in cluster.topics(internal=True) if t.removeprefix("A.") in topics or t.endswith(".internal")]
         if there:
             for future in cluster.admin().delete_topics(there, operation_timeout=20).values():
                 future.result(30)

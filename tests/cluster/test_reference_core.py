@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from harness.clusters.pair import RunningTopology
+from harness.internal_topics import INTERNAL_TOPICS
 from harness.mirrors.reference.destination import elect_preferred, producers, reassign_replicas
 from harness.mirrors.reference.following import epoch_lists
 from harness.mirrors.reference.states import PartitionState as S
@@ -125,20 +126,33 @@ async def in_thread(call: Callable[..., object], *arguments: object, **named: ob
 
 
 def test_offsets_of_all_partitions_are_the_source_s(pair: RunningTopology, topic: str) -> None:
+    """Also those of a user's topic whose name begins as Kafka's own do."""
     a, b = pair.clusters["A"], pair.clusters["B"]
-    a.create_topic(topic, partitions=6, replication=3)
-    write(a.bootstrap, topic, 60, partitions=6)
+    users = f"__orders-{topic}"
+    for name in (topic, users):
+        a.create_topic(name, partitions=6, replication=3)
+        write(a.bootstrap, name, 60, partitions=6)
+    assert users in a.topics()
+    assert "__transaction_state" not in a.topics()
 
     async def body() -> None:
         async with running(pair) as mirror:
+            found = {one.name for one in await mirror.process.discover(mirror.name)}
+            assert found & {users, *INTERNAL_TOPICS} == {users}
+            await mirror.begin(users)
             await mirror.begin(topic)
             open_one = await asyncio.to_thread(Transactions, a.bootstrap, topic)
-            expected = await asyncio.to_thread(offsets, a.bootstrap, topic, 6)
-            assert expected[1] == {0: 10 + TRANSACTIONS_BEFORE_OPEN, **dict.fromkeys(range(1, 6), 10)}
+            expected = {name: await asyncio.to_thread(offsets, a.bootstrap, name, 6) for name in (topic, users)}
+            assert expected[users][1] == dict.fromkeys(range(6), 10)
+            assert expected[topic][1] == {0: 10 + TRANSACTIONS_BEFORE_OPEN, **dict.fromkeys(range(1, 6), 10)}
             deadline = time.monotonic() + 20
-            while (found := await asyncio.to_thread(offsets, b.bootstrap, topic, 6)) != expected:
-                assert time.monotonic() < deadline, found  # followers hear of a high watermark with their next fetch
+            for name, there in expected.items():
+                while (seen := await asyncio.to_thread(offsets, b.bootstrap, name, 6)) != there:
+                    assert time.monotonic() < deadline, seen  # followers hear of a high watermark with their next fetch
             await asyncio.to_thread(open_one.end)
+            assert users in b.topics()
+            assert "__mirror_state" not in b.topics()
+            assert "__mirror_state" in b.topics(internal=True)
 
     asyncio.run(body())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 
+import harness
 from harness.clusters import image_build
 from harness.clusters.image_build import BuildLog, split_name
 from harness.clusters.image_files import (
+    _MIRROR_CODE,
     Recipe,
     brokers_recipe,
     brokers_versions,
@@ -297,3 +300,20 @@ class TestTheReferenceMirrorsCode:
         lines = [line for line in (compose_dir() / "reference" / "Dockerfile").read_text().splitlines() if line]
         assert lines[-1] == "COPY code/ /opt/mirror/"
         assert sum("code/" in line and not line.startswith("#") for line in lines) == 1
+
+
+def test_the_mirrors_image_holds_every_module_that_its_code_imports() -> None:
+    root = Path(harness.__file__).parent
+    held = {path for pattern in _MIRROR_CODE for path in root.glob(pattern)}
+    seen: set[Path] = set()
+    ahead = [root / "mirrors" / "reference" / "__main__.py"]
+    while ahead:
+        path = ahead.pop()
+        seen.add(path)
+        assert path in held, f"{path.relative_to(root)} is not in the image"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("harness."):
+                module = root.joinpath(*(node.module or "").split(".")[1:])
+                files = [module.with_suffix(".py"), *(module / f"{alias.name}.py" for alias in node.names)]
+                ahead += [file for file in files if file.is_file() and file not in seen]
+    assert len(seen) > 20

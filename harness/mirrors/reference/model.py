@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from harness.errors import MirrorError
+from harness.internal_topics import is_internal
 from harness.mirrors.reference.states import PartitionState, allowed
 from harness.wire.aio import parse_addresses
 from harness.wire.frames import WireError
@@ -46,6 +47,12 @@ class MirrorConfig:
                 re.compile(getattr(self, name))
             except re.error as error:
                 raise MirrorError(f"mirror {self.name}: {name} is no regular expression: {error}") from error
+
+    def wants(self, topic: str) -> bool:
+        """Whether it mirrors a topic of this name: a user's that the patterns let through, whatever it begins with."""
+        if is_internal(topic) or re.fullmatch(self.exclude_topics, topic):
+            return False
+        return re.fullmatch(self.topics, topic) is not None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them."""

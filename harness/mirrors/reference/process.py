@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, NoReturn
@@ -218,15 +217,7 @@ class MirrorProcess:
         config, link = self.mirrors[mirror], self.lifecycle.links[mirror]
         if link.age_s >= at_most_age_s:
             await link.refresh()
-        wanted, unwanted = re.compile(config.topics), re.compile(config.exclude_topics)
-        return [
-            topic
-            for name, topic in sorted(link.topics.items())
-            if not topic.internal
-            and not name.startswith("__")
-            and wanted.fullmatch(name)
-            and not unwanted.fullmatch(name)
-        ]
+        return [topic for name, topic in sorted(link.topics.items()) if not topic.internal and config.wants(name)]
 
     async def _connect(self, config: MirrorConfig) -> None:
         link = SourceLink(config.name, Cluster(config.source))
