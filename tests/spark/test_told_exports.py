@@ -9,13 +9,16 @@ import pytest
 import told_exports
 import told_order
 import told_renames
-from jsonl_story import Pack
+from jsonl_story import Pack, write
 from pyspark.sql import SparkSession
 
 from checkers.judge import Judgement, judge
 from harness.history import edn_beside
 from harness.history.edn import export_edn, import_edn
 from harness.history.imports import as_run_folder
+from harness.history.jsonl import import_jsonl
+from harness.history.store import open_run
+from tests.unit.test_edn_whole import as_jepsen_pairs_them, content
 
 CASES = Path(__file__).parent.parent / "histories"
 PACKS: dict[str, Pack] = {
@@ -24,7 +27,8 @@ PACKS: dict[str, Pack] = {
     "calm": told_order.CALM,
     "renamed": told_renames.RENAMED,
 }
-Found = dict[str, dict[str, dict[str, list[str]]]]
+STORIES = told_exports.EXPORTED
+Found = dict[str, dict[str, list[str]]]
 
 
 def through_edn(run: Path) -> Path:
@@ -34,32 +38,29 @@ def through_edn(run: Path) -> Path:
     return import_edn(exported.path, run.with_name("again"))
 
 
-@pytest.fixture(scope="module")
-def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """pack → story → kinds, after the export."""
-    return {name: pack.judged(spark, tmp_path_factory.mktemp(name), through_edn) for name, pack in PACKS.items()}
+@pytest.mark.parametrize("pack", PACKS)
+def test_every_table_of_the_stories_comes_back(tmp_path: Path, pack: str) -> None:
+    run = import_jsonl(write(tmp_path / "pack.jsonl", list(PACKS[pack].told().values())), tmp_path / "run")
+    again = open_run(through_edn(run))
+    for table, rows in content(open_run(run)).items():
+        assert content(again)[table] == rows, table
+    as_jepsen_pairs_them(tmp_path / "run.edn")
 
 
-@pytest.mark.parametrize(("pack", "story"), [(p, s) for p, pack in PACKS.items() for s in pack.told()])
-def test_story_after_export(found: Found, pack: str, story: str) -> None:
-    assert set(found[pack][story]) == PACKS[pack].expected(story), found[pack][story]
+@pytest.fixture(scope="module", params=["before", "after"])
+def found(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """story → kinds, of the JSON lines themselves and after the export."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return STORIES.judged(spark, folder, through_edn) if request.param == "after" else STORIES.judged(spark, folder)
 
 
-@pytest.fixture(scope="module")
-def before(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[str]]]:
-    """story → kinds, of the JSON lines themselves."""
-    return told_exports.EXPORTED.judged(spark, tmp_path_factory.mktemp("before"))
+@pytest.mark.parametrize("story", list(STORIES.told()))
+def test_story(found: Found, story: str) -> None:
+    assert set(found[story]) == STORIES.expected(story), found[story]
 
 
-@pytest.mark.parametrize("story", list(told_exports.EXPORTED.told()))
-def test_story_before_export(before: dict[str, dict[str, list[str]]], story: str) -> None:
-    assert set(before[story]) == told_exports.EXPORTED.expected(story), before[story]
-
-
-def test_nothing_else_is_named(found: Found, before: dict[str, dict[str, list[str]]]) -> None:
-    for name, pack in PACKS.items():
-        assert set(found[name]) == set(pack.told())
-    assert set(before) == set(told_exports.EXPORTED.told())
+def test_nothing_else_is_named(found: Found) -> None:
+    assert set(found) == set(STORIES.told())
 
 
 def without_logs(case: str, contract: str, folder: Path, spark: SparkSession) -> Judgement:
