@@ -77,7 +77,7 @@ def read_before_anybody_asked_to_commit(h: Lines, fault: bool) -> None:
         h.poll("A", (0, "a"), isolation="read_committed")
 
 
-@EXPORTED.story("lost_write/passed")
+@EXPORTED.story("lost_write/passed", "torn_transaction")
 def unknown_in_a_committed_transaction(h: Lines, fault: bool) -> None:
     """A send whose outcome nobody knows may be missing, though its transaction is committed; others may not."""
     h.txn("A", "begin", "T1")
@@ -102,7 +102,7 @@ def pipelined_in_two_partitions(h: Lines, fault: bool) -> None:
         h.poll("A", *sorted((offset, value) for value, offset in values.items()), p=p)
 
 
-@EXPORTED.story("duplicate")
+@EXPORTED.story("aborted_read/failed")
 def sent_again_after_a_refusal(h: Lines, fault: bool) -> None:
     """The same value under way twice, told apart by names; there may be no more copies than sends."""
     for op in (1, 2):
