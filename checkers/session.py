@@ -22,6 +22,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from checkers import class_archive
+from checkers.gateway import remember_classes
 from harness.errors import ShatterError
 from harness.owners import new_temporary, release
 
@@ -123,13 +124,15 @@ def spark_session(
         builder = builder.config(key, value)
     try:
         with _quiet_launch(), _launch_settings(temporary):
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
     except Exception as error:
         reason = str(error).strip().splitlines()
         raise ShatterError(
             f"Spark did not start on master {master}: {reason[0] if reason else type(error).__name__}; check --master"
             " and JAVA_HOME"
         ) from error
+    remember_classes()
+    return session
 
 
 def _temporary() -> Path | None:
