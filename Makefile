@@ -34,13 +34,14 @@ campaign: engine
 	$(BIN)/shatter campaign $(CAMPAIGN)
 
 # Building images and most tests on real clusters mostly wait: lint and units go beside the one, Spark's beside the
-# other. Tests that race with Kafka's own time-outs get the machine to themselves.
+# other, in two processes of two gigabytes each. Tests that race with Kafka's own time-outs get the machine to themselves.
 RACES := tests/cluster/test_nemeses.py tests/cluster/test_append_faults.py
+SLOWEST := --durations=25 --durations-min=5
 test: engine
 	@sh harness/side_by_side.sh "$(BIN)/shatter images" "$(MAKE) check"
-	@sh harness/side_by_side.sh "nice -n 15 $(BIN)/pytest tests/spark $(PYTEST)" \
-	  "$(BIN)/pytest tests/cluster $(RACES:%=--ignore=%) $(PYTEST)"
-	$(BIN)/pytest $(RACES) $(PYTEST)
+	@sh harness/side_by_side.sh "nice -n 15 $(BIN)/pytest tests/spark -n 2 --dist loadfile $(SLOWEST) $(PYTEST)" \
+	  "$(BIN)/pytest tests/cluster $(RACES:%=--ignore=%) $(SLOWEST) $(PYTEST)"
+	$(BIN)/pytest $(RACES) $(SLOWEST) $(PYTEST)
 
 check: setup
 	$(BIN)/ruff check .
@@ -52,7 +53,7 @@ unit: setup
 	$(BIN)/pytest tests/unit $(PYTEST)
 
 spark: classes
-	$(BIN)/pytest tests/spark $(PYTEST)
+	$(BIN)/pytest tests/spark -n 2 --dist loadfile $(SLOWEST) $(PYTEST)
 
 cluster: engine
 	$(BIN)/shatter images
