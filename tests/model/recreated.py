@@ -70,8 +70,8 @@ class Recreated:
         if self.down is None and self.w.chance(0.25):
             self.down = self.w.plan.brokers
             part.leave(self.down)
-        straddling = [self._read(old, under_way=True), self._read(old, under_way=True)]
-        for poll in straddling[: self.w.rng.randint(0, 2)]:
+        straddling = [self._read(old, under_way=True) for _ in range(self.w.rng.randint(0, 2))]
+        for poll in straddling:
             next(poll)
         sends: list[tuple[Sender, int, list[tuple[str, str]]]] = []
         for _ in range(self.w.rng.randint(0, 2)):
@@ -109,7 +109,8 @@ class Recreated:
         op = self._ask("delete_topic")
         yield BUSY
         if self.w.chance(0.5):
-            yield from self._use()
+            for _ in self._use():
+                yield BUSY
         self._answer(op, "delete_topic", "info")
         yield IDLE
         yield from self._use()
