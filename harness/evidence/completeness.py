@@ -139,9 +139,9 @@ def _why(
     if came.holes:
         more = f" (and {len(came.holes) - 1} more)" if len(came.holes) > 1 else ""
         return f"the log of {topic}-{partition} on broker {broker} of {cluster} has a hole: {came.holes[0]}{more}"
-    if came.tails and end is not None and came.end < end:
+    if end is not None and came.end < end:
         return (
             f"the log of {topic}-{partition} on broker {broker} of {cluster} was decoded up to {came.end},"
-            f" its log end was {end}: {came.tails[0]}"
+            f" its log end was {end}: {came.tails[0] if came.tails else 'what lies between is not in its files'}"
         )
     return None
