@@ -75,5 +75,5 @@ def _try(stage: Stage, what: str, step: Callable[[], object]) -> None:
     try:
         step()
     except Exception as error:
-        with suppress(ShatterError):
+        with suppress(Exception):  # a note that cannot be stored keeps nothing from being taken down
             stage.note(f"could not {what}: {error}")
