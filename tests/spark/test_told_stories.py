@@ -1,16 +1,26 @@
-"""Stories of topics that are made again: each with its fault shows exactly its kinds, its clean twin none; judged as a
-small and as a large history."""
+"""Stories of order and positions, of topics that are made again, and of renamed topics: each with its fault shows exactly
+its kinds, its clean twin none; judged as a small and as a large history."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+import told_lives
+import told_order
+import told_renames
 from jsonl_story import Pack
 from pyspark.sql import SparkSession
-from told_lives import LIVES, MIRRORED
 
-PACKS: dict[str, Pack] = {"lives": LIVES, "mirrored": MIRRORED}
+PACKS: dict[str, Pack] = {
+    "order": told_order.ORDER,
+    "calm": told_order.CALM,
+    "lives": told_lives.LIVES,
+    "mirrored": told_lives.MIRRORED,
+    "renamed": told_renames.RENAMED,
+    "once": told_renames.ONCE,
+    "strict": told_renames.STRICT,
+}
 Found = dict[str, dict[str, dict[str, list[str]]]]
 
 
