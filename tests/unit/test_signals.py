@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ import pytest
 from harness.signals import Interrupts
 
 pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def hang_up_ends_as_usual() -> Iterator[None]:
+    """Under nohup SIGHUP is ignored, and stays so."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def _send(number: int) -> None:
