@@ -140,8 +140,11 @@ def _bounds(t: Tables) -> DataFrame | None:
 
 
 def explained_copies(t: Tables) -> DataFrame | None:
-    """Values (VALUE) whose first copy on the destination stems from a record that the source itself lost or let expire.
+    """Values (VALUE) with `copies`: how many of their first copies on the destination stem from records that the source
+    itself lost or let expire.
 
+    A producer that sent a value again may have got both records into the source's log, and the first has expired there:
+    the sends say how many records the source can have had before its log's start.
     A producer that sent a value, lost it with an unclean election and sent it again has put it once into the log that
     the source kept, and the mirror may have carried both. On the destination such a first copy lies among records
     that the source no longer holds, with no record between that it does hold.
@@ -151,14 +154,17 @@ def explained_copies(t: Tables) -> DataFrame | None:
 
 
 def _explained(t: Tables) -> DataFrame | None:
-    values = carried(t)
-    if values is None:
+    values, where = carried(t), scopes(t)
+    if values is None or where is None:
         return None
     several = values.where("need > 0 and have > need")
     sent = t.sends.select(F.col("cluster").alias("source"), "value").distinct()
     gone = values.where("a_all = 0 and have > 0").join(sent, ["source", "value"], "left_semi")
-    if several.isEmpty() or gone.isEmpty():
+    if several.isEmpty():
         return None
+    expired = _expired(t, several, where)
+    if gone.isEmpty():
+        return expired
     rows = _union(
         [
             several.select(*VALUE, "b_first", F.lit("several").alias("what")),
@@ -170,4 +176,16 @@ def _explained(t: Tables) -> DataFrame | None:
     rows = rows.withColumn("island", F.count(F.when(F.col("what") == "held", 1)).over(before))
     within = Window.partitionBy(*PAIR, "island")
     rows = rows.withColumn("with_gone", F.max(F.col("what") == "gone").over(within))
-    return rows.where("what = 'several' and with_gone").select(*VALUE)
+    lost = rows.where("what = 'several' and with_gone").select(*VALUE, F.lit(1).cast("bigint").alias("copies"))
+    return lost.unionByName(expired).groupBy(*VALUE).agg(F.max("copies").alias("copies"))
+
+
+def _expired(t: Tables, several: DataFrame, where: DataFrame) -> DataFrame:
+    """Of these values, how many records the source had, or may have had, before the start of its log: sends that were
+    told such an offset, and those of unknown outcome that were told none."""
+    sent = with_ended(t, t.sends.where("outcome in ('acked', 'committed', 'unknown')")).where("not ended")
+    sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "op", "offset", "outcome")
+    started = F.broadcast(where.select(*PAIR, "a_start").where("a_start > 0"))
+    early = several.select(*VALUE).join(started, list(PAIR)).join(sent, ["source", *PAIR[2:], "value"])
+    early = early.where("offset < a_start or (offset is null and outcome = 'unknown')")
+    return early.groupBy(*VALUE).agg(F.countDistinct(F.coalesce("offset", -1 - F.col("op"))).alias("copies"))

@@ -146,7 +146,7 @@ def _duplicates(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     several = values.where("need > 0 and have > need").join(F.broadcast(where), list(PAIR))
     explained = explained_copies(t)
     if explained is not None:
-        flagged = explained.withColumn("explained", F.lit(1))
+        flagged = explained.withColumnRenamed("copies", "explained")
         several = several.join(flagged, list(VALUE), "left").where("have - coalesce(explained, 0) > need")
     local = t.sends.select(F.col("cluster").alias("destination"), "value").distinct()
     several = several.join(local, ["destination", "value"], "left_anti")
@@ -169,7 +169,7 @@ def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     both = values.where("need > 0 and have > 0").withColumn("b_at", F.col("b_first"))
     explained = explained_copies(t)
     if explained is not None:
-        both = both.join(explained.withColumn("explained", F.lit(True)), list(VALUE), "left")
+        both = both.join(explained.drop("copies").withColumn("explained", F.lit(True)), list(VALUE), "left")
         # With one copy more than explained, nobody can say which of the others came first.
         both = both.where("explained is null or have = need + 1")
         both = both.withColumn("b_at", F.when(F.col("explained"), F.col("b_last")).otherwise(F.col("b_at")))
