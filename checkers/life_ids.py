@@ -28,8 +28,6 @@ Seen = tuple[str, int, bool]
 def with_life(t: Tables, looks: DataFrame) -> DataFrame:
     """Add `era` to rows of `log_ends`: by their time, and by the topic id of what their log holds."""
     rows = with_era_at(t, looks, F.col("time_ns"))
-    if t.life_windows is None or not t.has("batches"):
-        return rows
     decided = t.lives_by_id
     if decided is None:
         return rows
@@ -57,7 +55,8 @@ def of_the_newest_life(t: Tables, looks: DataFrame) -> DataFrame:
 
 def by_id(t: Tables) -> DataFrame | None:
     """The logs whose life is told by their topic id: REPLICA (as _id_NAME, look as _id__look), by_id."""
-    assert t.life_windows is not None
+    if t.life_windows is None or not t.has("batches"):
+        return None
     stored = t.table("batches").where("topic_id is not null")
     stored = stored.join(t.life_windows.select("cluster", "topic"), ["cluster", "topic"], "left_semi")
     stored = stored.withColumn("look", F.coalesce("look", F.lit(0)))

@@ -9,7 +9,7 @@ id belongs to the life of that id (see `life_ids`). Below 0: a branch that a fai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,7 +68,10 @@ def with_era_at(t: Tables, frame: DataFrame, begin: Column, end: Column | None =
     return _with_era(t, frame, lambda w: w["end_ns"] <= begin, lambda w: w["begin_ns"] < until)
 
 
-def _with_era(t: Tables, frame: DataFrame, past, begun) -> DataFrame:  # type: ignore[no-untyped-def]
+def _with_era(
+    t: Tables, frame: DataFrame, past: Callable[[Column], Column], begun: Callable[[Column], Column]
+) -> DataFrame:
+    """past, begun: of a window, whether it ended before the row's first event, and began before its last."""
     if t.life_windows is None:
         return frame.withColumn("era", F.lit(0))
     rows = frame.join(t.life_windows, ["cluster", "topic"], "left")

@@ -9,7 +9,7 @@ Cannot see: tombstones (they have no value); a loss above the last carried recor
 neither a cut nor lag 0; records that B's own configured retention has deleted before the end, or that went there when
 somebody deleted their topic; on compacted topics, a loss that a later record of the same key hides; a value written
 twice to A of which only the first copy has expired counts as a duplicate unless records that A no longer holds lie
-beside its copy on B.
+beside its copy on B, or the sends say that A may have had it before its log's start.
 """
 
 from __future__ import annotations

@@ -19,11 +19,7 @@ from harness.history.imports import as_run_folder
 
 CASES = Path(__file__).parent.parent / "histories" / "reports"
 VERDICTS: list[dict[str, Any]] = json.loads((CASES / "verdicts.json").read_text(encoding="utf-8"))
-# Files, by the group of verdicts.json, whose verdict is still wrong: they are not judged here yet. Whoever mends one
-# takes it out of this set.
-NOT_YET: dict[str, set[str]] = {}
-JUDGED = [v for v in VERDICTS if v["file"] not in NOT_YET.get(v["group"], set())]
-EXPORTED = [v for v in JUDGED if v.get("same_after_export")]
+EXPORTED = [v for v in VERDICTS if v.get("same_after_export")]
 
 
 def check(spark: SparkSession, path: Path, verdict: dict[str, Any]) -> None:
@@ -40,13 +36,13 @@ def check(spark: SparkSession, path: Path, verdict: dict[str, Any]) -> None:
     assert breaches <= {*verdict["anomalies"], *verdict["also_accepted"], *any_of}, told
 
 
-@pytest.mark.parametrize("verdict", JUDGED, ids=[v["file"] for v in JUDGED])
+@pytest.mark.parametrize("verdict", VERDICTS, ids=[v["file"] for v in VERDICTS])
 def test_report(spark: SparkSession, verdict: dict[str, Any]) -> None:
     check(spark, CASES / verdict["file"], verdict)
 
 
 @pytest.mark.usefixtures("cut_up")
-@pytest.mark.parametrize("verdict", JUDGED, ids=[v["file"] for v in JUDGED])
+@pytest.mark.parametrize("verdict", VERDICTS, ids=[v["file"] for v in VERDICTS])
 def test_report_judged_as_a_large_history(spark: SparkSession, verdict: dict[str, Any]) -> None:
     check(spark, CASES / verdict["file"], verdict)
 
