@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +26,13 @@ __all__ = ["Address", "Connection", "Pool", "WireError", "parse_addresses"]
 _CONTROLLER: Final = struct.Struct(">i")
 _REMEMBERED: Final = 8  # answers to different metadata requests
 _READ_LIMIT: Final = 4 * 1024 * 1024  # what asyncio buffers of a connection before it stops reading
+
+
+BeforeSending = Callable[[int], None]
+
+
+def send_all(_: int) -> None:
+    """No request is held back."""
 
 
 @dataclass(frozen=True, order=True)
@@ -64,12 +72,24 @@ class _Remembered:
 
 
 class Connection:
-    """One connection, opened when it is first needed. One event loop."""
+    """One connection, opened when it is first needed. One event loop.
 
-    def __init__(self, address: Address, *, timeout_s: float = 5.0, client_id: str = "shatterproof") -> None:
+    before_sending: called with the API key of each request right before its bytes are sent; raises WireError to hold
+    it back.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout_s: float = 5.0,
+        client_id: str = "shatterproof",
+        before_sending: BeforeSending = send_all,
+    ) -> None:
         self.address = address
         self.timeout_s = timeout_s
         self._client_id = client_id
+        self._before_sending = before_sending
         self._correlation = 0
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._opening = asyncio.Lock()
@@ -164,6 +184,7 @@ class Connection:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = answer
         try:
+            self._before_sending(api_key)
             writer.write(
                 frames.raw_request(api_key, version, body, correlation_id=correlation, client_id=self._client_id)
             )
@@ -212,16 +233,25 @@ class Connection:
 class Pool:
     """One connection per address and purpose, so that a long poll never holds up a short question."""
 
-    def __init__(self, *, timeout_s: float = 5.0, client_id: str = "shatterproof") -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 5.0,
+        client_id: str = "shatterproof",
+        before_sending: BeforeSending = send_all,
+    ) -> None:
         self._timeout_s = timeout_s
         self._client_id = client_id
+        self._before_sending = before_sending
         self._connections: dict[tuple[Address, str], Connection] = {}
 
     def get(self, address: Address, purpose: str = "") -> Connection:
         """The connection to an address that is kept for a purpose; made when it is first asked for."""
         key = (address, purpose)
         if key not in self._connections:
-            self._connections[key] = Connection(address, timeout_s=self._timeout_s, client_id=self._client_id)
+            self._connections[key] = Connection(
+                address, timeout_s=self._timeout_s, client_id=self._client_id, before_sending=self._before_sending
+            )
         return self._connections[key]
 
     def drop(self, purpose: str) -> None:

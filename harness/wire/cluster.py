@@ -19,7 +19,7 @@ from kio.schema.metadata.v12 import request as metadata_v12
 from kio.schema.types import TopicName
 from kio.static.primitive import i8
 
-from harness.wire.aio import Address, Connection, Pool, WireError, parse_addresses
+from harness.wire.aio import Address, BeforeSending, Connection, Pool, WireError, parse_addresses, send_all
 
 __all__ = ["Cluster", "Metadata", "PartitionMeta", "TopicMeta"]
 
@@ -72,7 +72,8 @@ class Metadata:
 class Cluster:
     """Asks brokers and controllers of one cluster. One event loop.
 
-    bootstrap, controllers: `host:port,host:port`. controllers may be empty when none is ever asked.
+    bootstrap, controllers: `host:port,host:port`. controllers may be empty when none is ever asked. before_sending: see
+    Connection.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class Cluster:
         timeout_s: float = 5.0,
         client_id: str = "shatterproof",
         clock: Any = time.monotonic,
+        before_sending: BeforeSending = send_all,
     ) -> None:
-        self.pool = Pool(timeout_s=timeout_s, client_id=client_id)
+        self.pool = Pool(timeout_s=timeout_s, client_id=client_id, before_sending=before_sending)
         self.timeout_s = timeout_s
         self._seeds = list(parse_addresses(bootstrap))
         self._controllers = list(parse_addresses(controllers)) if controllers else []

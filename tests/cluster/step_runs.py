@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
@@ -152,7 +152,7 @@ class Story:
 
     def __init__(self, pair: RunningTopology, leg: str, step: str) -> None:
         self._pair, self._leg, self._step = pair, leg, step
-        self._topic = f"k-{secrets.token_hex(4)}"
+        self._topic = self._new_topic()
         self._killed_at = 0.0
         self.seconds = 0.0
 
@@ -175,21 +175,22 @@ class Story:
         assert not any(value.startswith("discarded") for value in values), "records behind the cut are still on A"
         await asyncio.to_thread(write, a, self._topic, HOME, "home")
 
+    def _new_topic(self) -> str:
+        return f"k-{secrets.token_hex(4)}"
+
     @property
     def _reconciles(self) -> bool:
         return self._step.startswith("reconcile.")
 
     async def _go(self, leg: str) -> Told:
-        source, destination = LEGS[leg]
+        source, _ = LEGS[leg]
         step = self._step if leg == self._leg else ""
         told = Told()
-        copies = {"replicas": 2} if self._reconciles else {}
         async with AsyncExitStack() as stack:
             writer = None
             if not self._reconciles:
                 writer = stack.enter_context(Writer(self._pair.clusters[source].bootstrap, self._topic, leg, told))
-            mirror = await stack.enter_async_context(running(self._pair, source, destination, design={}, **copies))
-            mirror.process.crash.at = step
+            mirror = await self._start(stack, leg, step)
             mirror = await self._unless(stack, mirror, step, "prepare.", lambda m: m.begin(self._topic))
             await mirror.until_state(S.MIRRORING, MOVED_S)
             mirror = await self._carry(stack, mirror, leg, step, told)
@@ -203,7 +204,21 @@ class Story:
                 self._ended()
             told.cut = mirror.record().last_mirrored
             assert told.cut >= carried, f"the cut is {told.cut}, below what all followers had: {carried}"
+            await self._stopped(leg)
         return told
+
+    async def _start(self, stack: AsyncExitStack, leg: str, step: str) -> Mirror:
+        """A process that dies at the step, if one is named."""
+        mirror = await stack.enter_async_context(running(self._pair, *LEGS[leg], **self._settings))
+        mirror.process.crash.at = step
+        return mirror
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"design": {}, **({"replicas": 2} if self._reconciles else {})}
+
+    async def _stopped(self, leg: str) -> None:
+        """The mirror has ended in this leg."""
 
     async def _unless(
         self, stack: AsyncExitStack, mirror: Mirror, step: str, prefix: str, act: Callable[[Mirror], Awaitable[None]]
@@ -224,6 +239,10 @@ class Story:
             acting.cancel()
             await asyncio.gather(acting, return_exceptions=True)
         self._killed_at = time.monotonic()
+        return await self._next(stack, mirror)
+
+    async def _next(self, stack: AsyncExitStack, mirror: Mirror) -> Mirror:
+        """The process that goes on for one that has died at the step."""
         await mirror.process.stop()
         return await stack.enter_async_context(again(mirror))
 
@@ -301,9 +320,9 @@ def points(wanted: Sequence[str]) -> list[tuple[str, str]]:
     return [(leg, step) for leg, step in every if not wanted or step in wanted]
 
 
-async def run(pair: RunningTopology, leg: str, step: str) -> Row:
+async def run(pair: RunningTopology, leg: str, step: str, kind: type[Story]) -> Row:
     """One story, as a row."""
-    story = Story(pair, leg, step)
+    story = kind(pair, leg, step)
     try:
         await story.tell()
     except Exception as error:
@@ -329,10 +348,10 @@ from the kill until the mirror was where it had been asked to be. In a whole run
 """
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(head: str, rows: Sequence[Row]) -> str:
     """All rows, as Markdown."""
     lines = [f"| {r.leg} | `{r.step}` | {r.failed.replace('|', '/') or 'held'} | {r.seconds:.1f} |\n" for r in rows]
-    return HEAD + "".join(lines)
+    return head + "".join(lines)
 
 
 def put_right(pair: RunningTopology) -> None:
@@ -359,7 +378,7 @@ def stored(out: Path) -> list[Row]:
     return [Row(leg, step, float(seconds), "" if said == "held" else said) for leg, step, said, seconds in found]
 
 
-def main(out: Path, wanted: Sequence[str]) -> int:
+def main(out: Path, wanted: Sequence[str], *, kind: type[Story] = Story, head: str = HEAD) -> int:
     """Run all, those that are wanted, or those that the table does not say held; its other rows stay."""
     images = ensure_images(connect())
     name = f"steps-{secrets.token_hex(3)}"
@@ -369,11 +388,11 @@ def main(out: Path, wanted: Sequence[str]) -> int:
         held = {point for point, row in rows.items() if not row.failed}
         chosen = [point for point in points(()) if point not in held] if MISSING in wanted else points(wanted)
         for leg, step in chosen:
-            made = rows[leg, step] = asyncio.run(run(pair, leg, step))
+            made = rows[leg, step] = asyncio.run(run(pair, leg, step, kind))
             if made.failed:
                 put_right(pair)
             print(f"{leg} {step}: {made.failed or 'held'} ({made.seconds:.1f} s)", flush=True)
-            out.write_text(table([rows[point] for point in points(()) if point in rows]), encoding="utf-8")
+            out.write_text(table(head, [rows[point] for point in points(()) if point in rows]), encoding="utf-8")
     return 1 if any(row.failed for row in rows.values()) else 0
 
 

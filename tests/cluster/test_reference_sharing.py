@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from harness.clusters.pair import RunningTopology
+from harness.errors import MirrorError
+from harness.mirrors.reference.design import StateKey
+from harness.mirrors.reference.model import PartitionRecord
+from harness.mirrors.reference.state_store import StateStore
 from harness.wire.batches import headers
+from harness.wire.cluster import Cluster
 from tests.cluster.reference_run import Mirror, identical, replica_logs, running, until
 
 PARTITIONS = 6
@@ -17,6 +24,17 @@ def led_by(mirror: Mirror, topic: str) -> set[int]:
     """Partitions of a topic that a process leads."""
     found = (mirror.process.hub.by_name.get((topic, partition)) for partition in range(PARTITIONS))
     return {led.partition for led in found if led is not None and led.leading}
+
+
+async def put_late(bootstrap: str, records: Sequence[PartitionRecord]) -> None:
+    """Store records as if they had been on their way all the time."""
+    cluster = Cluster(bootstrap)
+    try:
+        store = StateStore(cluster, partitions=3, key=StateKey.MIRROR_TOPIC_PARTITION)
+        await store.prepare()
+        await store.put(records)
+    finally:
+        cluster.close()
 
 
 def test_a_process_that_joins_later_gets_its_share_under_load(
@@ -96,6 +114,12 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
                 await asyncio.to_thread(produce, b.bootstrap, topic, [b"local"], partition=partition)
 
             assert {str(ours[key].state) for key in one.keys} == {"MIRRORING"}  # so it remembers
+            remembered = [ours[key] for key in one.keys]
+            with pytest.raises(MirrorError, match="had no word from the controller"):
+                await one.process.store.put(remembered)
+            await put_late(b.bootstrap, remembered)
+            stored, _ = await two.process.store.load()
+            assert {key: stored[key] for key in one.keys} == {key: theirs[key] for key in one.keys}
             back = asyncio.create_task(one.process.registration.keep())
             stopped = {key: theirs[key] for key in one.keys}
             await until(lambda: {key: ours[key] for key in one.keys} == stopped, 15, lambda: str(ours))

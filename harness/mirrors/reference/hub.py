@@ -15,13 +15,13 @@ from kio.schema.errors import ErrorCode
 
 from harness.mirrors.reference.cursors import CursorKey, Session, Sessions
 from harness.mirrors.reference.design import Design, FetchLimit
+from harness.mirrors.reference.fencing import CHANGES, FencedError
 from harness.mirrors.reference.partition import Diverging, LedPartition, Refused
 from harness.mirrors.reference.reading import Feeder
 from harness.mirrors.reference.settings import Settings
 from harness.mirrors.reference.source import Mirrored
 from harness.mirrors.reference.stamping import Stamped
 from harness.wire.cluster import Cluster
-from harness.wire.frames import WireError
 
 _LOG = logging.getLogger(__name__)
 _ALIVE_S: Final = 2.0  # a follower asks at least twice a second
@@ -54,7 +54,11 @@ class Hub:
         self.me = settings.broker_id
         self.broker_epoch = -1
         self.clock = clock
-        self.destination = Cluster(settings.destination.bootstrap, controllers=settings.destination.controllers)
+        self.destination = Cluster(
+            settings.destination.bootstrap,
+            controllers=settings.destination.controllers,
+            before_sending=self._before_sending,
+        )
         self.cluster_id = ""
         self.partitions: dict[CursorKey, LedPartition] = {}
         self.by_name: dict[tuple[str, int], LedPartition] = {}
@@ -106,9 +110,14 @@ class Hub:
         )
 
     def be_sure(self) -> None:
-        """Raises WireError in doubt: what takes long makes way for reading the records again."""
+        """Raises FencedError in doubt: what takes long makes way for reading the records again."""
         if self.in_doubt:
-            raise WireError(self.why_in_doubt)
+            raise FencedError(self.why_in_doubt)
+
+    def _before_sending(self, api_key: int) -> None:
+        """Raises FencedError in doubt for a request that changes the destination."""
+        if api_key in CHANGES:
+            self.be_sure()
 
     # --- partitions --------------------------------------------------------------------------------------------
 

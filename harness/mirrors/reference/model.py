@@ -85,7 +85,8 @@ class PartitionRecord:
     offset behind the last record that came from the source, set at a stop, at stopped_at_ms (wall clock).
     shifts: where destination offsets are not the source's (see epochs.OffsetShifts). source_cluster: its cluster ID.
     real_replicas: B's own brokers that hold it, in the order of preference. carry_on: it was mirrored when its stop was
-    asked for, so that the stop may carry on to what the source has decided.
+    asked for, so that the stop may carry on to what the source has decided. fence: the fencing token, how often the
+    partition has changed hands (see fencing).
     """
 
     key: PartitionKey
@@ -104,6 +105,7 @@ class PartitionRecord:
     source_cluster: str = ""
     real_replicas: tuple[int, ...] = ()
     owner: int = -1
+    fence: int = 0
     carry_on: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -4,7 +4,7 @@ Processes are brokers from id 100 on; those that the controller has unfenced are
 live process with the highest hash of (mirror, topic, partition, process); a partition whose process is gone goes to
 the highest among the others. Once the same processes have lived for some seconds each gets what is its own by the hash
 (see handing_over): one that joined, or came back, its share. Only the owner writes a partition's record, so the state
-topic needs no locks: who takes over reads it first.
+topic needs no locks: who takes over reads it first, and raises the fencing token (see fencing).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Sharing:
         mine = []
         for key, record in stored.items():
             if record.owner == process and owner(key, live) == self._hub.me:
-                mine.append(replace(record, owner=self._hub.me))
+                mine.append(replace(record, owner=self._hub.me, fence=record.fence + 1))
                 held = self._life.mirrored(key)
                 if held is not None:  # it was on its way to that process
                     held.led.feed = Feed.HELD

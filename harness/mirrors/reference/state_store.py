@@ -1,8 +1,9 @@
 """The mirrors' state on the destination itself: a compacted topic of partition records, the last one of a key counts.
 
-A record's key is always (mirror, topic ID, partition); the switch `state_key` decides which of the topic's partitions
-it goes to. Writes are acknowledged by all in-sync replicas and tried again, bounded: a record that is written twice
-says the same.
+A record's key is always (mirror, topic ID, partition, fencing token); the switch `state_key` decides which of the
+topic's partitions it goes to. Of several tokens the highest counts (see fencing); the others' keys are deleted together
+with the new owner's first write. Writes are acknowledged by all in-sync replicas and tried again, bounded: a record
+that is written twice says the same.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import datetime
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from crc32c import crc32c
@@ -27,6 +28,7 @@ from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 from harness.errors import MirrorError
 from harness.mirrors.reference.design import StateKey
 from harness.mirrors.reference.destination import create_topic
+from harness.mirrors.reference.fencing import FencedError, newest
 from harness.mirrors.reference.model import MirrorConfig, PartitionKey, PartitionRecord
 from harness.wire.batches import build, headers
 from harness.wire.cluster import Cluster, Metadata
@@ -59,6 +61,7 @@ class StateStore:
         self._spread = _SPREAD[key]
         self._meta: Metadata | None = None
         self._notes: dict[str, dict[str, Any]] = {}
+        self._fences: dict[PartitionKey, int] = {}  # the fencing token that a record was last written with
         self.written: dict[int, int] = {}  # partition of the state topic → records written, for the metrics
 
     async def prepare(self) -> None:
@@ -94,7 +97,8 @@ class StateStore:
         values: dict[bytes, bytes | None] = {}
         for partition in sorted(self._meta.topics[TOPIC].partitions):
             values.update(await self._read(partition))
-        records, mirrors = {}, {}
+        records: dict[PartitionKey, PartitionRecord] = {}
+        mirrors: dict[str, MirrorConfig] = {}
         for key, value in values.items():
             kind, *name = json.loads(key)
             if value is None:
@@ -107,23 +111,31 @@ class StateStore:
                 self._remember(kind, name[0], json.loads(value))
             else:
                 record = PartitionRecord.from_bytes(value)
-                records[record.key] = record
+                records[record.key] = newest(records.get(record.key), record)
         return records, mirrors
 
-    async def put(self, records: Iterable[PartitionRecord]) -> None:
+    async def put(self, records: Sequence[PartitionRecord]) -> None:
         """Store partition records. Raises MirrorError when they are not acknowledged in time."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for record in records:
             target = crc32c(self._spread(record).encode()) % self._count
-            by_partition.setdefault(target, []).append((_key_of(record), record.to_bytes()))
+            pairs = by_partition.setdefault(target, [])
+            pairs.append((_key_of(record, record.fence), record.to_bytes()))
+            pairs.extend((_key_of(record, fence), None) for fence in self._superseded(record))
         await self._write_all(by_partition)
+        self._fences.update((record.key, record.fence) for record in records)
+
+    def _superseded(self, record: PartitionRecord) -> Iterable[int]:
+        """Tokens of former owners whose records are deleted together with the first write under a higher one."""
+        return range(record.fence) if self._fences.get(record.key, 0) < record.fence else ()
 
     async def delete(self, records: Iterable[PartitionRecord]) -> None:
         """Forget partition records. Raises MirrorError."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for record in records:
             target = crc32c(self._spread(record).encode()) % self._count
-            by_partition.setdefault(target, []).append((_key_of(record), None))
+            keys = [_key_of(record, fence) for fence in range(record.fence + 1)]
+            by_partition.setdefault(target, []).extend((key, None) for key in keys)
         await self._write_all(by_partition)
 
     async def put_note(self, kind: str, name: str, value: Any) -> None:
@@ -161,6 +173,8 @@ class StateStore:
         for _ in range(_TRIES):
             try:
                 left, last = await self._write(left)
+            except FencedError as error:
+                raise MirrorError(str(error)) from error
             except WireError as error:
                 last = str(error)
             if not left:
@@ -254,8 +268,9 @@ class StateStore:
         return int(found.offset)
 
 
-def _key_of(record: PartitionRecord) -> bytes:
-    return json.dumps(["partition", record.key.mirror, str(record.topic_id), record.key.partition]).encode()
+def _key_of(record: PartitionRecord, fence: int) -> bytes:
+    identity = [record.key.mirror, str(record.topic_id), record.key.partition, fence]
+    return json.dumps(["partition", *identity]).encode()
 
 
 def _produce(values: Mapping[int, list[tuple[bytes, bytes | None]]]) -> Any:
