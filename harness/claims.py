@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.errors import HistoryError, UsageError
+from harness.hints import closest
 from harness.history.runfile import read_meta
 from harness.mirrors.reference.design import Design, design_from, design_values, parse_design
 from harness.report.results import load_results
@@ -113,6 +114,15 @@ def load_claims() -> tuple[Claim, ...]:
         )
         for one in tomllib.loads(text)["claim"]
     )
+
+
+def named(claims: Sequence[Claim], names: Sequence[str]) -> tuple[Claim, ...]:
+    """The claims of these names, all of them for none. Raises UsageError for a name that no claim has."""
+    known = [claim.name for claim in claims]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no claim is called {name!r}; {closest(name, known)}")
+    return tuple(claim for claim in claims if not names or claim.name in names)
 
 
 def stored_results(folder: Path) -> list[StoredResult]:

@@ -168,6 +168,7 @@ def check(
 
 @app.command()
 def claims(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="these claims only")] = None,
     out: OutOption = Path("runs"),
     run: Annotated[bool, typer.Option("--run", help="run what no stored run shows yet (hours)")] = False,
     write: Annotated[Path | None, typer.Option(help="write claims.md and claims.html into this folder")] = None,
@@ -176,7 +177,7 @@ def claims(
     """What the design threads claim, and what stored runs of the reference mirror found."""
     from harness.commands import show_claims
 
-    raise typer.Exit(show_claims(out=out, run=run, write=write, master=master))
+    raise typer.Exit(show_claims(names or (), out=out, run=run, write=write, master=master))
 
 
 @app.command()

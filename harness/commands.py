@@ -348,13 +348,13 @@ def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, 
     return results.exit_code
 
 
-def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int:
+def show_claims(names: Sequence[str], *, out: Path, run: bool, write: Path | None, master: str) -> int:
     """`shatter claims`. Every missing test is checked before the first one starts."""
-    from harness.claims import findings, load_claims, missing, publish, stored_results
+    from harness.claims import findings, load_claims, missing, named, publish, stored_results
     from harness.provision import make_plan
     from harness.report import claims as page
 
-    claims = load_claims()
+    claims = named(load_claims(), names)
     unjudged: list[TestOutcome] = []
     if run:
         plans = [make_plan(spec) for spec in missing(claims, stored_results(out))]
@@ -369,11 +369,13 @@ def show_claims(*, out: Path, run: bool, write: Path | None, master: str) -> int
         for one in found:
             shown.add_row(*page.row(claim, one))
     console.print(shown)
-    if write is not None:
+    if write is not None:  # the pages always show every claim
+        every = load_claims()
+        whole = [(claim, findings(claim, stored)) for claim in every]
         write.mkdir(parents=True, exist_ok=True)
-        write_beside(write / "claims.md", page.markdown(board))
-        write_beside(write / "claims.json", publish(stored, claims))
-        write_beside(write / "claims.html", page.html(board))
+        write_beside(write / "claims.md", page.markdown(whole))
+        write_beside(write / "claims.json", publish(stored, every))
+        write_beside(write / "claims.html", page.html(whole))
         console.print(f"written to {write}", highlight=False, markup=False, soft_wrap=True)
     return campaign_exit_code(unjudged) if unjudged else EXIT_VALID
 

@@ -16,12 +16,14 @@ from harness.claims import (
     findings,
     load_claims,
     missing,
+    named,
     outcome,
     publish,
     published,
     stored_results,
 )
 from harness.contracts import Level, load
+from harness.errors import UsageError
 from harness.history.runfile import RUN_FILE
 from harness.history.runmeta import RunMeta, TestParameters
 from harness.mirrors.reference.design import PRESETS, design_values, parse_design
@@ -144,6 +146,14 @@ def test_what_is_missing_is_run_until_every_design_has_enough(tmp_path: Path) ->
         store(tmp_path, f"h{n}", "", found={})
         store(tmp_path, f"b{n}", "producer_ids=verbatim", found={"pid_swallowed": 2})
     assert missing([CLAIM], stored_results(tmp_path)) == [holds]
+
+
+def test_claims_are_chosen_by_name() -> None:
+    claims = load_claims()
+    assert named(claims, ()) == claims
+    assert [one.name for one in named(claims, ["state topic", "restart"])] == ["restart", "state topic"]
+    with pytest.raises(UsageError, match=r"no claim is called 'restrat'.*restart"):
+        named(claims, ["restrat"])
 
 
 def test_runs_that_do_not_show_it_are_counted_beside_those_that_do(tmp_path: Path) -> None:
