@@ -187,7 +187,7 @@ class _Run:
         self.w.run([], phase="heal", steps=0)
         for actor in self.troubles:  # what is under way comes to its end
             self._rest(actor)
-        trouble.heal(self.w)
+        trouble.heal(self.w, self.mirror)
         self.w.settle_late_requests()
         for part in self.w.a.partitions:
             part.replicate()

@@ -22,6 +22,9 @@ _APART = 7_919
 TROUBLE = ("elections", "deaths", "link", "expiry", "pauses")
 
 
+BROKEN = ("link", "mirror", "broker")
+
+
 @st.composite
 def plans(draw: st.DrawFn, **fixed: object) -> Plan:
     """Any plan. `fixed`: fields that are not drawn."""
@@ -106,6 +109,7 @@ SORTS = {
             "renamed": True,
         },
     ),
+    "unhealed": Sort(30, {"scenario": "steady", "compacted": False, "lagging": True}),
     "unclean": Sort(
         60,
         {
@@ -124,4 +128,7 @@ SORTS = {
 def sort_of_plans(name: str) -> tuple[Plan, ...]:
     """The plans of one sort."""
     sort = SORTS[name]
-    return drawn_plans(sort.count, **sort.fixed)
+    found = drawn_plans(sort.count, **sort.fixed)
+    if name == "unhealed":
+        return tuple(replace(plan, unhealed=BROKEN[n % len(BROKEN)]) for n, plan in enumerate(found))
+    return found

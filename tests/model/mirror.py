@@ -24,6 +24,7 @@ class ClusterMirror:
         self.states = dict.fromkeys(range(world.plan.partitions), "PREPARING")
         self.errors: dict[int, str] = {}
         self.stopped = False
+        self.dead = False  # for good: it carries nothing more
         self.left = world.rng.randint(0, 6) if world.plan.lagging else 1 << 30
 
     # -- copying ------------------------------------------------------------------------------------------------------
@@ -33,15 +34,18 @@ class ClusterMirror:
         while not self.stopped:
             yield IDLE
             for number, state in self.states.items():
-                if state == "MIRRORING" and self.w.link and self.left > 0 and self.w.chance(0.7):
+                if self._carries(state) and self.left > 0 and self.w.chance(0.7):
                     self.left -= 1
                     self.fetch(number, most=self.w.rng.randint(1, 3))
 
     def catch_up(self) -> None:
         """Carry everything there is."""
         for number, state in self.states.items():
-            if state == "MIRRORING" and self.w.link:
+            if self._carries(state):
                 self.fetch(number, most=1 << 30)
+
+    def _carries(self, state: str) -> bool:
+        return state == "MIRRORING" and self.w.link and not self.dead
 
     def fetch(self, number: int, *, most: int) -> None:
         """Copy up to `most` batches of one partition."""
@@ -84,7 +88,7 @@ class ClusterMirror:
         """One row of `mirror_states`. A lag that nobody can know is null."""
         a, b = self.source.partitions[number], self.destination.partitions[number]
         state = self.states[number]
-        known = self.w.link and state == "MIRRORING"
+        known = self._carries(state)
         cut = self.w.cuts.get(number) if state == "STOPPED" else None
         return self.w.book.row(
             "mirror_states",

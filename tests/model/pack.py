@@ -35,6 +35,7 @@ CONTRACTS = {
     "mm2": "mm2-at-least-once",
     "eos": "mm2-exactly-once",
     "unclean": "cluster-mirror/strict+unclean-a",
+    "unhealed": "cluster-mirror/strict",
 }
 FLOOR = {"acl_bound_s": 5, "epoch_bound_s": 5, "stuck_bound_s": 8, "orphan_grace_s": 5, "ok_sends": 1}
 FLOOR |= {"carried_under_fault": 0, "partitions_under_faults": 0}  # an example has a handful of records
@@ -87,6 +88,7 @@ def store(examples: Sequence[Example], folder: Path, *, contract: str) -> Path:
         capabilities={name: {"yes": True} for name in able},
         phases=[{"name": str(p), "start_ns": a * SECOND, "end_ns": b * SECOND} for p, a, b in SPANS],
         floor=FLOOR,
+        unhealed=sorted({f"{e.plan.unhealed} of {e.prefix}" for e in examples if e.plan.unhealed}),
     )
     RunFile.create(folder, meta)
     for name, rows in merged(examples).items():

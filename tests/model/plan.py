@@ -23,6 +23,8 @@ class Plan:
     MirrorMaker, records and its own positions are committed in one transaction; a killed worker's is aborted on B.
     resends: values that were refused, undecided without idempotence, or aborted are sent again. pipelined: producers
     have several sends under way. recreated: another topic of A is deleted and made again while clients use it.
+    unhealed: what the harness cannot heal after the load, so that it stays broken to the end: `link`, `mirror` or
+    `broker` (one of A's).
     """
 
     seed: int
@@ -50,6 +52,7 @@ class Plan:
     resends: bool = False
     pipelined: bool = False
     recreated: bool = False
+    unhealed: str = ""
 
     @property
     def unclean(self) -> bool:
@@ -66,4 +69,6 @@ class Plan:
         """Which examples it is judged with: those of the same mirror and contract."""
         if self.exactly_once:
             return "eos"
+        if self.unhealed:
+            return "unhealed"
         return "unclean" if self.unclean else self.mirror

@@ -111,9 +111,13 @@ def pauses(world: World, mirror: ClusterMirror) -> Actor:
             yield from mirror.pause()
 
 
-def heal(world: World) -> None:
-    """End whatever is wrong."""
-    world.link = True
+def heal(world: World, mirror: ClusterMirror) -> None:
+    """End whatever is wrong, but for what this plan says cannot be healed."""
+    lost = world.plan.unhealed
+    world.link = lost != "link"
+    mirror.dead = lost == "mirror"
     for part in world.a.partitions:
         for broker in sorted(part.down):
             part.rejoin(broker)
+        if lost == "broker" and len(part.isr) > 1:
+            part.leave(max(part.isr))
