@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from checkers.tables import Tables
+    from checkers.views.tables import Tables
 
 
 class Severity(StrEnum):

@@ -46,7 +46,7 @@ class Spark:
 
     def __call__(self) -> SparkSession:
         """The session; a new one where the JVM of the last has died."""
-        from checkers.session import jvm_died, spark_session
+        from checkers.spark.session import jvm_died, spark_session
 
         if self._session is not None and jvm_died():
             self.forget()
@@ -67,7 +67,7 @@ class Spark:
 
     def forget(self) -> None:
         """Give up the session, whose JVM may have died: the next check gets a new one."""
-        from checkers.session import forget_dead_jvm
+        from checkers.spark.session import forget_dead_jvm
 
         self.end()
         forget_dead_jvm()
@@ -181,8 +181,8 @@ def _show_softly(console: Console, results: Results, *, run: Path, report: Path 
 
 def check_run(folder: Path, *, contract: str | None, spark: SparkSession) -> Results:
     """Decode the evidence if that is still to be done, judge, store results.json, and return it."""
-    from checkers.judge import judge
-    from checkers.session import living_jvm
+    from checkers.judge.judge import judge
+    from checkers.spark.session import living_jvm
     from harness.evidence.decode import decode_run, needs_decoding
 
     with living_jvm(f"the check of {folder}"):

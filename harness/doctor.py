@@ -127,7 +127,7 @@ def check_packages(requirements: Sequence[str] | None = None) -> list[Check]:
 
 def check_java() -> Check:
     """A Java for Spark."""
-    from checkers.session import find_java, java_version  # imports pyspark, which may be what is missing
+    from checkers.spark.session import find_java, java_version  # imports pyspark, which may be what is missing
 
     mend = "shatter doctor --fix, or point JAVA_HOME at a Java 17"
     try:
@@ -232,7 +232,7 @@ def fix(*, say: Callable[[str], None]) -> list[str]:
 
 def install_java(*, say: Callable[[str], None]) -> str:
     """Make sure that there is a Java for Spark; returns what there is. Raises ShatterError when there is none."""
-    from checkers.session import find_java
+    from checkers.spark.session import find_java
 
     try:
         return f"Java is there: {find_java()}"

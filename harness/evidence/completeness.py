@@ -2,7 +2,7 @@
 
 Every replica that the last look at its cluster found assigned to a partition had to be captured. Its log is complete
 when its folder was copied and decoded without a hole up to the log end that was seen. What is not complete can prove
-nothing by what is absent from it, so checkers leave it out and say so (`checkers.completeness`).
+nothing by what is absent from it, so checkers leave it out and say so (`checkers.views.completeness`).
 
 It cannot see: replicas of a cluster at which nobody could look even once.
 """

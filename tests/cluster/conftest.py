@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from checkers.session import spark_session
+from checkers.spark.session import spark_session
 from harness.clusters.base import NodeState
 from harness.clusters.cleanup import labelled_objects
 from harness.clusters.docker_clients import DockerClients, connect

@@ -40,7 +40,7 @@ def show(example: Example) -> None:
 
 
 def _judge(example: Example) -> None:
-    from checkers.session import spark_session
+    from checkers.spark.session import spark_session
     from model.pack import CONTRACTS, judged, told
 
     spark = spark_session(master="local[2]", memory="2g", app="model")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from checkers.base import ANOMALY_COLUMNS
-from checkers.judge import Judgement, judge
+from checkers.judge.judge import Judgement, judge
 from harness.history.runfile import RunFile, RunMeta
 from harness.history.schema import TABLES
 from model.book import SECOND, SPANS, Row, Rows

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from literal import History
 
 from checkers.base import ANOMALY_COLUMNS, Checker
-from checkers.session import spark_session
-from checkers.tables import Tables
+from checkers.spark.session import spark_session
+from checkers.views.tables import Tables
 
 Find = Callable[[Checker, History], list[dict[str, Any]]]
 
@@ -62,7 +62,7 @@ def find(spark: SparkSession, tmp_path: Path) -> Iterator[Find]:
 @pytest.fixture
 def cut_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run counts as large, in many small ranges and buckets."""
-    monkeypatch.setattr("checkers.tables.SMALL_ROWS", 0)
-    monkeypatch.setattr("checkers.sieve.spans.SPAN_ROWS", 500)
-    monkeypatch.setattr("checkers.screen.BUCKET_ROWS", 1000)
-    monkeypatch.setattr("checkers.facts.AT_A_GLANCE", 0)
+    monkeypatch.setattr("checkers.views.tables.SMALL_ROWS", 0)
+    monkeypatch.setattr("checkers.prefilter.spans.SPAN_ROWS", 500)
+    monkeypatch.setattr("checkers.prefilter.screen.BUCKET_ROWS", 1000)
+    monkeypatch.setattr("checkers.views.history_facts.AT_A_GLANCE", 0)

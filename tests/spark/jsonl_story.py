@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from checkers.judge import judge
+from checkers.judge.judge import judge
 from harness.history.jsonl import import_jsonl
 
 Event = dict[str, Any]

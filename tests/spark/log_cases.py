@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from checkers.base import ANOMALY_COLUMNS, union
 from checkers.catalogue import CHECKERS
-from checkers.tables import Tables
+from checkers.views.tables import Tables
 
 LOG_CHECKERS = [c for c in CHECKERS.values() if {k.section for k in c.kinds} <= {2, 3}]
 Found = tuple[Any, ...]  # (kind, offset, value) or (kind, cluster, partition, offset, value)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from checkers.session import find_java
+from checkers.spark.session import find_java
 from harness.wait import wait_until
 
 SPARK = Path(pyspark.__file__).parent

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from checkers.base import union
 from checkers.catalogue import CHECKERS
-from checkers.tables import Tables
+from checkers.views.tables import Tables
 
 SECTION_4 = [c for c in CHECKERS.values() if {k.section for k in c.kinds} <= {4, 5}]
 STRICT: dict[str, Any] = {"test": {"contract": "cluster-mirror/strict"}, "clusters": {"A": {}, "B": {}}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from conftest import Find
 from literal import History
 
-from checkers.duplicate import CHECKER
+from checkers.clients.duplicate import CHECKER
 
 
 def test_a_value_polled_at_two_offsets(find: Find) -> None:

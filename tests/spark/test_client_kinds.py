@@ -14,7 +14,7 @@ from literal import History
 from pyspark.sql import SparkSession
 
 from checkers.catalogue import CHECKERS
-from checkers.tables import Tables
+from checkers.views.tables import Tables
 
 CLIENT_CHECKERS = (
     *("lost_write", "duplicate", "inconsistent_offsets", "misplaced", "aborted_read", "torn_transaction"),
@@ -516,8 +516,8 @@ def found(
     result: dict[str, Kinds] = {}
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "sieved":
-            patch.setattr("checkers.tables.SMALL_ROWS", 0)
-            patch.setattr("checkers.sieve.spans.SPAN_ROWS", 8)  # so that there are seams between ranges
+            patch.setattr("checkers.views.tables.SMALL_ROWS", 0)
+            patch.setattr("checkers.prefilter.spans.SPAN_ROWS", 8)  # so that there are seams between ranges
         for name in GROUPS:
             history = build(History(source="shatter" if name == "ours" else "jsonl"), GROUPS[name])
             tables = Tables.open(history.write(tmp_path_factory.mktemp("kinds") / name), spark)

@@ -10,7 +10,7 @@ from literal import History
 from pyspark.sql import SparkSession
 
 from checkers.catalogue import CHECKERS
-from checkers.tables import Tables
+from checkers.views.tables import Tables
 
 
 def compacted(h: History, topic: str) -> Case:

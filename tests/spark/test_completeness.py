@@ -23,7 +23,7 @@ from model.example import Example, simulate
 from model.pack import store
 from model.plan import Plan
 
-from checkers.judge import Judgement, judge
+from checkers.judge.judge import Judgement, judge
 from harness.history.schema import TABLES
 
 CONTRACT = "cluster-mirror/strict"

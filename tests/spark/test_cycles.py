@@ -15,9 +15,9 @@ from conftest import Find
 from literal import History
 from pyspark.sql import SparkSession
 
-from checkers import cycles
-from checkers.cycles import CHECKER
-from checkers.judge import judge
+from checkers.clients import cycles
+from checkers.clients.cycles import CHECKER
+from checkers.judge.judge import judge
 from harness.history.edn import import_edn
 
 Record = tuple[str, int, str]

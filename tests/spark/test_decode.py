@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from checkers.tables import Tables
+from checkers.views.tables import Tables
 from harness.errors import HistoryError
 from harness.evidence.decode import decode_run, needs_decoding
 from harness.history.runfile import RunFile, RunMeta, read_meta

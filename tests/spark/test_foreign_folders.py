@@ -14,8 +14,8 @@ import weird
 from pyspark.sql import SparkSession
 from test_weird_histories import written
 
-from checkers.judge import Judgement, judge
-from checkers.stored import open_stored
+from checkers.judge.judge import Judgement, judge
+from checkers.spark.stored import open_stored
 from harness.errors import HistoryError, StorageError
 from harness.evidence.decode import decode_run
 from harness.history.jsonl import import_jsonl

@@ -8,7 +8,7 @@ from typing import Any
 from conftest import Find
 from literal import History
 
-from checkers import thin
+from checkers.clients import thin
 from harness.history.runmeta import PhaseSpan
 
 SECOND = 10**9

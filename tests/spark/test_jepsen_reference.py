@@ -10,7 +10,7 @@ import pytest
 from jepsen_reference import PLANTED, build
 from pyspark.sql import SparkSession
 
-from checkers.judge import judge
+from checkers.judge.judge import judge
 from harness.history.edn import export_edn, import_edn
 
 Counts = dict[str, Counter[str]]

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.generate_history import Shape, generate
 from checkers import catalogue
-from checkers.gather import _reason
-from checkers.judge import judge
-from checkers.stored import open_stored
-from checkers.tables import Tables
+from checkers.judge.executor import _reason
+from checkers.judge.judge import judge
+from checkers.spark.stored import open_stored
+from checkers.views.tables import Tables
 from harness.errors import HistoryError
 
 

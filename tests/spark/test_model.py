@@ -24,7 +24,7 @@ from model.pack import CONTRACTS, Anomalies, judged, told
 
 from checkers.base import Severity
 from checkers.catalogue import CATALOGUE
-from checkers.judge import UNKNOWN, Judgement
+from checkers.judge.judge import UNKNOWN, Judgement
 from harness import contracts
 from harness.contracts import Level
 

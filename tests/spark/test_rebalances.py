@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from checkers.judge import judge
+from checkers.judge.judge import judge
 from harness.history.edn import import_edn
 
 SENT = 6

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from checkers.judge import judge
+from checkers.judge.judge import judge
 from harness.history.imports import as_run_folder
 
 CASES = Path(__file__).parent.parent / "histories"

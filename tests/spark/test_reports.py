@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from checkers.judge import judge
+from checkers.judge.judge import judge
 from harness.history.edn_export import export_edn
 from harness.history.imports import as_run_folder
 

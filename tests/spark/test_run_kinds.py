@@ -7,7 +7,8 @@ from typing import Any
 from conftest import Find
 from literal import History
 
-from checkers import lost_write, producers, stuck, thin
+from checkers.clients import lost_write, stuck, thin
+from checkers.logs import producers
 from harness.history.runmeta import PhaseSpan
 
 SECOND = 10**9

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from checkers.scratch import Scratch
+from checkers.spark.scratch import Scratch
 
 
 def frame(spark: SparkSession, rows: int) -> DataFrame:

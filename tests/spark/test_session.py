@@ -9,7 +9,7 @@ import pytest
 
 _PROGRAM = """
 import os, signal, sys
-from checkers.session import spark_session
+from checkers.spark.session import spark_session
 
 heard = []
 signal.signal(signal.SIGINT, {handler})

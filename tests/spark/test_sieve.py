@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.generate_history import Shape, generate
-from checkers.judge import judge
-from checkers.sieve.hashing import xxh64
-from checkers.tables import Tables
+from checkers.judge.judge import judge
+from checkers.prefilter.hashing import xxh64
+from checkers.views.tables import Tables
 
 
 def rewritten(run: Path, table: str, *, values: dict[int, str] | None = None, disordered: bool = False) -> None:

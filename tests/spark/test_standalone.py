@@ -18,7 +18,7 @@ from standalone import cluster
 from test_cycles import Story, each_reads_the_other, two_writers
 
 from bench.generate_history import Shape, generate
-from checkers.session import SMALL_ROWS
+from checkers.spark.session import SMALL_ROWS
 from harness.evidence.decode import needs_decoding
 from harness.history.imports import as_run_folder
 from harness.history.schema import TABLES

@@ -12,9 +12,9 @@ from jsonl_story import Pack
 from literal import History
 from pyspark.sql import SparkSession
 
-from checkers.judge import judge
-from checkers.poll_order import CHECKER
-from checkers.tables import Tables
+from checkers.clients.poll_order import CHECKER
+from checkers.judge.judge import judge
+from checkers.views.tables import Tables
 from harness.history.edn import export_edn, import_edn
 
 PACK: Pack = told_assigned.ASSIGNED
@@ -25,8 +25,8 @@ Found = dict[str, dict[str, list[str]]]
 def layout(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "sieved":
-            patch.setattr("checkers.tables.SMALL_ROWS", 0)
-            patch.setattr("checkers.sieve.spans.SPAN_ROWS", 8)
+            patch.setattr("checkers.views.tables.SMALL_ROWS", 0)
+            patch.setattr("checkers.prefilter.spans.SPAN_ROWS", 8)
         yield request.param
 
 

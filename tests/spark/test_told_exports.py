@@ -12,7 +12,7 @@ import told_renames
 from jsonl_story import Pack, write
 from pyspark.sql import SparkSession
 
-from checkers.judge import Judgement, judge
+from checkers.judge.judge import Judgement, judge
 from harness.history import edn_beside
 from harness.history.edn import export_edn, import_edn
 from harness.history.imports import as_run_folder

@@ -27,8 +27,8 @@ PACKS: dict[str, Pack] = {
 @pytest.mark.parametrize("pack", PACKS)
 def test_stories(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: str, layout: str) -> None:
     if layout == "sieved":
-        monkeypatch.setattr("checkers.tables.SMALL_ROWS", 0)
-        monkeypatch.setattr("checkers.sieve.spans.SPAN_ROWS", 8)
+        monkeypatch.setattr("checkers.views.tables.SMALL_ROWS", 0)
+        monkeypatch.setattr("checkers.prefilter.spans.SPAN_ROWS", 8)
     stories = PACKS[pack]
     found = stories.judged(spark, tmp_path)
     assert set(found) == set(stories.told()), "nothing else is named"

@@ -8,8 +8,8 @@ import pytest
 from literal import History
 from pyspark.sql import SparkSession
 
-from checkers.judge import judge
-from checkers.tables import Tables
+from checkers.judge.judge import judge
+from checkers.views.tables import Tables
 
 TOPIC = "t"
 MIRROR = {"mirror": "A-B", "topic": TOPIC, "partition": 0}
@@ -45,7 +45,7 @@ def test_records_above_the_cut_are_judged_among_themselves(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr("checkers.tables.SMALL_ROWS", 0)
+        monkeypatch.setattr("checkers.views.tables.SMALL_ROWS", 0)
     assert client_kinds(moved(failed_back=True).write(tmp_path / "back"), spark) == {}
     assert client_kinds(moved(failed_back=False).write(tmp_path / "not"), spark) == {"inconsistent_offsets": 2}
 

@@ -13,8 +13,8 @@ import pytest
 import weird
 from pyspark.sql import SparkSession
 
-from checkers.judge import judge
-from checkers.stored import open_stored
+from checkers.judge.judge import judge
+from checkers.spark.stored import open_stored
 from harness.errors import HistoryError
 from harness.history.imports import as_run_folder
 from harness.history.jsonl import import_jsonl

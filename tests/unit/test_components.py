@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkers.components import graph_of, shortest_cycle, strong_components, within
+from checkers.graph.components import graph_of, shortest_cycle, strong_components, within
 
 pytestmark = pytest.mark.unit
 EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=24)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from checkers.life_ids import lives_of_ids
-from checkers.life_windows import FOREVER, Step, Topic, Window, windows_of
-from checkers.lives import UNDECIDED, era_of
+from checkers.views.life_ids import lives_of_ids
+from checkers.views.life_windows import FOREVER, Step, Topic, Window, windows_of
+from checkers.views.lives import UNDECIDED, era_of
 
 T: Topic = ("A", "t")
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.sieve import events, follow, spans
-from checkers.sieve.events import (
+from checkers.prefilter import events, follow, spans
+from checkers.prefilter.events import (
     BLOCK_BITS,
     DONE,
     NEVER,
@@ -22,10 +22,10 @@ from checkers.sieve.events import (
     combined_reads,
     combined_sends,
 )
-from checkers.sieve.hashing import mixed, xxh64
-from checkers.sieve.order import bad_lines, poll_seams, polls_of, sends_in_order
-from checkers.sieve.packed import KINDS, Columns, batch, gathered, pack, picked
-from checkers.sieve.values import Ends, by_value, conflicts
+from checkers.prefilter.hashing import mixed, xxh64
+from checkers.prefilter.order import bad_lines, poll_seams, polls_of, sends_in_order
+from checkers.prefilter.packed import KINDS, Columns, batch, gathered, pack, picked
+from checkers.prefilter.values import Ends, by_value, conflicts
 from harness.history.schema import TABLES
 
 CONTEXT = Context(topics={}, lives={}, turns={}, decided=None, read_committed_by_default=False, buckets=3)

@@ -1,0 +1,79 @@
+"""`end_offset_regressed`: what was the end of a log is not its end any more, without a new leader.
+
+Proves: of two looks at one partition under one leader and leader epoch, the later shows a lower log end, high watermark
+or last stable offset. Without a known epoch, looks at one replica are compared only when nothing is recorded that
+could have changed the leader. Both looks show one life of the topic (see `lives`), and between them no mirror to that
+partition was started, stopped or turned round, which may cut the log.
+
+Cannot see: a regress between two looks that both come before or after it, and any across an election.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.views.life_ids import with_life
+from checkers.views.lives import undecided
+from checkers.views.tables import PARTITION, Tables
+
+END_OFFSET_REGRESSED = Kind(
+    name="end_offset_regressed",
+    severity=Severity.S2,
+    told="let log ends go back",
+    section=1,
+    what="log end, high watermark and last stable offset of one leader epoch never go back",
+    blind="regresses between looks, and across elections",
+    sources=("KIP-207", "KAFKA-2334", "KIP-101"),
+    requires=("log_ends",),
+    forms=("log_end", "high_watermark", "last_stable"),
+)
+WORDS = {"log_end": "log end", "high_watermark": "high watermark", "last_stable": "last stable offset"}
+
+
+def find(t: Tables) -> DataFrame | None:
+    """Looks that show a lower end than the look before."""
+    looks = t.table("log_ends").withColumn("broker", F.coalesce("broker", F.lit(-1)))
+    # Only the leader's own view counts: a follower's end may be cut at any time.
+    looks = looks.where("broker = -1 or leader is null or broker = leader")
+    if t.has("faults"):
+        looks = looks.where("leader_epoch is not null")
+    looks = looks.withColumn("epoch", F.coalesce("leader_epoch", F.lit(-1)))
+    looks = with_life(t, _with_steps(t, looks)).where(~undecided())
+    window = Window.partitionBy(*PARTITION, "era", "steps", "broker", "leader", "epoch").orderBy("time_ns", "look")
+    frames = []
+    for end, words in WORDS.items():
+        rows = looks.where(F.col(end).isNotNull()).select(
+            *PARTITION, "time_ns", "epoch", F.col(end).alias("offset"), F.lag(end).over(window).alias("before")
+        )
+        frames.append(
+            anomalies(
+                rows.where("offset < before"),
+                "end_offset_regressed",
+                form=F.lit(end),
+                value=None,
+                rank=F.col("offset") - F.col("before"),
+                explain=sentence(
+                    f"the {words} of %s-%s on %s went back from %s to %s within leader epoch %s",
+                    *("topic", "partition", "cluster", "before", "offset", "epoch"),
+                ),
+            )
+        )
+    return union(frames)
+
+
+def _with_steps(t: Tables, looks: DataFrame) -> DataFrame:
+    """Add `steps`: how often the state of the mirror to that partition had changed by then."""
+    if not t.has("mirror_states"):
+        return looks.withColumn("steps", F.lit(0))
+    changes = Window.partitionBy(*PARTITION).orderBy("time_ns")
+    states = t.table("mirror_states").where("state is not null").withColumn("before", F.lag("state").over(changes))
+    states = states.where("before is null or before != state")
+    times = states.groupBy(*PARTITION).agg(F.collect_list("time_ns").alias("changed"))
+    looks = looks.join(F.broadcast(times), list(PARTITION), "left")
+    steps = F.size(F.filter("changed", lambda at: at <= F.col("time_ns")))
+    return looks.withColumn("steps", F.when(F.col("changed").isNotNull(), steps).otherwise(0)).drop("changed")
+
+
+CHECKER = Checker(name="end_offset_regressed", kinds=(END_OFFSET_REGRESSED,), find=find)

@@ -1,0 +1,95 @@
+"""`lost_write` and `unseen`: acknowledged records that are gone, and those of which the run cannot tell.
+
+Proves: an acknowledged record (or one of a transaction whose commit was acknowledged) is not there at the end, on the
+cluster that acknowledged it. Forms: `gone`: the log that counts, looked at after the acknowledgement, does not hold
+it (or holds it aborted); `unreadable`: a complete final read did not return it; `passed`: nothing was looked at in
+the end, nobody ever read it, and somebody read a record behind it. A record that was read once and is gone later is
+lost too.
+What a mirror did not carry is not lost here: that is `mirror_loss`. So a loss by an unclean election is the loss of
+the cluster that held the election. What a failback discarded above the cut is `failback`'s.
+
+Cannot see: records that retention or a deletion removed lawfully, compacted topics' superseded records, records sent
+without acknowledgement, and, without evidence or complete final reads, a loss at the very end of a partition: those
+are `unseen`, as Jepsen's checker calls them, and then the verdict is unknown at best.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.views.tables import Tables
+from checkers.views.turned import turned
+from checkers.views.txn_batches import txn_batches
+
+LOST_WRITE = Kind(
+    name="lost_write",
+    severity=Severity.S1,
+    told="lost acknowledged writes",
+    section=1,
+    what="every acknowledged record, and every record of a committed transaction, can be read afterwards",
+    blind="records that expired lawfully; superseded records of compacted topics; sends that were never acknowledged",
+    sources=("Jepsen: jepsen.tests.kafka lost-write", "KAFKA-6361", "KIP-279", "KIP-966"),
+    forms=("gone", "unreadable", "passed"),
+)
+UNSEEN = Kind(
+    name="unseen",
+    severity=Severity.UNKNOWN,
+    section=1,
+    what="the final read comes far enough to tell a lost record from a late one",
+    blind="clusters at which an imported history never looks",
+    sources=("Jepsen: jepsen.tests.kafka unseen",),
+)
+
+
+def find(t: Tables) -> DataFrame | None:
+    """Acknowledged records that are not there, and those nobody looked for."""
+    ops = op_list("op", "done_index")
+    gone = sentence("the log from %s to %s, looked at afterwards, does not hold it", "log_start", "log_end")
+    unreadable = sentence("a complete final read from %s to %s did not return it", "final_start", "final_end")
+    passed = sentence("nobody ever read it, though offset %s was read", "max_read")
+    form = F.col("lost_form")
+    why = F.when(form == "gone", gone).when(form == "unreadable", unreadable).otherwise(passed)
+    lost = anomalies(
+        _without_discarded(t, t.suspects.where("is_lost")),
+        "lost_write",
+        form=form,
+        ops=ops,
+        rank=F.when(form == "gone", 0).when(form == "unreadable", 1).otherwise(2),
+        explain=sentence(
+            "%s (%s) was acknowledged by %s for %s-%s at offset %s and is lost: %s",
+            *("value", "outcome", "cluster", "topic", "partition", "offset", why),
+        ),
+    )
+    unseen = anomalies(
+        t.suspects.where("is_unseen"),
+        "unseen",
+        ops=ops,
+        explain=sentence(
+            "%s was acknowledged by %s for %s-%s at offset %s, and no read came that far: it may be lost or late",
+            *("value", "cluster", "topic", "partition", "offset"),
+        ),
+    )
+    return union([lost, unseen])
+
+
+def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
+    """Leave out what the old source of a mirror discarded when it was mirrored back: records above the cut, and those
+    below it whose commit was above it, so that the stop aborted their transaction."""
+    back = turned(t)
+    if back is None:
+        return lost
+    cuts = back.select(F.col("source").alias("cluster"), "origin_topic", "partition", "cut")
+    place = ["cluster", "origin_topic", "partition"]
+    kept = lost.join(F.broadcast(cuts), place, "left")
+    kept = kept.where("cut is null or offset is null or offset < cut").drop("cut")
+    ended = txn_batches(t).where("not control and end_type = 'ABORT'").join(F.broadcast(cuts), place)
+    ended = ended.where("base_offset < cut and end_offset >= cut")
+    ended = ended.select(*(F.col(c).alias(f"in_{c}") for c in (*place, "base_offset", "last_offset")))
+    within = F.col("offset").between(F.col("in_base_offset"), F.col("in_last_offset"))
+    same = [F.col(c) == F.col(f"in_{c}") for c in place]
+    return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti")
+
+
+CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), find=find)

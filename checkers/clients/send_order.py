@@ -1,0 +1,67 @@
+"""`nonmonotonic_send` and `reordered`: one producer's records in another order than it sent them.
+
+Proves: `nonmonotonic_send`: a process was told a lower offset than for a record that it had sent before to the same
+partition. `reordered`: two acknowledged records of one client and process and one partition lie in the log, or were
+read, in the opposite order. What was sent before is told by the invocations, and counts where its order was promised
+(see `send_lines`). A value that is there twice counts where it is first.
+
+Cannot see: records whose end is unknown (they may land later, lawfully); sends under way at once of producers that may
+have sent again without idempotence; the order on the other side of a mirror, which is `mirror_reorder`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.views.tables import Tables
+
+NONMONOTONIC_SEND = Kind(
+    name="nonmonotonic_send",
+    severity=Severity.S2,
+    told="acknowledged sends at falling offsets",
+    section=1,
+    what="the offsets that one process is told for one partition go up in the order of its sends",
+    blind="sends without an acknowledged offset; sends under way at once without idempotence",
+    sources=("Jepsen: jepsen.tests.kafka nonmonotonic-send",),
+)
+REORDERED = Kind(
+    name="reordered",
+    severity=Severity.S2,
+    told="stored records out of the order of their sends",
+    section=1,
+    what="acknowledged records of one producer lie in a partition in the order in which it sent them",
+    blind="sends whose end is unknown; sends under way at once without idempotence",
+    sources=("KIP-98", "KAFKA-5494"),
+)
+
+
+def find(t: Tables) -> DataFrame | None:
+    """Sends that were told a lower offset, or lie at a lower offset, than an earlier one."""
+    back = anomalies(
+        t.suspects.where("is_ack_back"),
+        "nonmonotonic_send",
+        ops=op_list("before_ack.op", "before_ack.done_index", "op", "done_index"),
+        rank=F.col("offset") - F.col("before_ack.offset"),
+        explain=sentence(
+            "%s was told offset %s of %s-%s on %s for %s, after offset %s for %s",
+            *("process", "offset", "topic", "partition", "cluster", "value", "before_ack.offset", "before_ack.value"),
+        ),
+    )
+    reordered = anomalies(
+        t.suspects.where("is_reordered"),
+        "reordered",
+        offset="first_seen",
+        ops=op_list("before_seen.op", "before_seen.done_index", "op", "done_index"),
+        rank=F.col("first_seen") - F.col("before_seen.offset"),
+        explain=sentence(
+            "%s sent %s before %s, but %s-%s on %s holds them at offsets %s and %s",
+            F.coalesce("client", "process"),
+            *("before_seen.value", "value", "topic", "partition", "cluster", "before_seen.offset", "first_seen"),
+        ),
+    )
+    return union([back, reordered])
+
+
+CHECKER = Checker(name="send_order", kinds=(NONMONOTONIC_SEND, REORDERED), find=find)

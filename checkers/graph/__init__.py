@@ -1,0 +1,1 @@
+"""Graphs of transactions: dependencies, components, and how a large one is partitioned."""

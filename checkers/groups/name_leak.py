@@ -1,0 +1,44 @@
+"""`name_leak`: a principal without rights on mirrors learnt a mirror's name.
+
+Proves: a row of `mirror_names` says that an answer to a principal who is not entitled contained a mirror's name.
+
+Cannot see: ways of asking that nobody tried; names that can be guessed.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from checkers.base import Checker, Kind, Severity, anomalies, sentence
+from checkers.views.tables import Tables
+
+KIND = Kind(
+    name="name_leak",
+    severity=Severity.SEC,
+    told="told names of mirrors to principals without rights",
+    section=4,
+    what="a principal without rights on mirrors learns no mirror's name",
+    blind="ways of asking that nobody tried",
+    sources=("KIP-1279",),
+    requires=("mirror_names",),
+)
+
+
+def find(t: Tables) -> DataFrame | None:
+    """One row per cluster, principal, surface and mirror."""
+    rows = t.table("mirror_names").where("entitled = false and mirror is not null")
+    rows = rows.select("cluster", "principal", "surface", "mirror").distinct()
+    return anomalies(
+        rows,
+        "name_leak",
+        topic=None,
+        partition=None,
+        offset=None,
+        value="mirror",
+        explain=sentence(
+            "%s learnt from %s of %s that a mirror is named %s", "principal", "surface", "cluster", "mirror"
+        ),
+    )
+
+
+CHECKER = Checker(name="name_leak", kinds=(KIND,), find=find)

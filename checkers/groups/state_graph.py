@@ -1,0 +1,145 @@
+"""`state_graph`: a mirror partition moved between states along an edge that the design does not have.
+
+Proves, for mirrors that keep offsets, by form:
+- `edge`: of two looks (or acknowledged operations) in a row, the later state cannot be reached from the earlier one.
+  Passing states (PREPARING, LOG_TRUNCATION, EPOCH_FENCING, PAUSING, STOPPING) may be missed between looks, resting
+  ones (MIRRORING, PAUSED, STOPPED, FAILED) may not: a stopped mirror comes back only through PREPARING, a stop is not
+  taken back, and what is being paused does not go on before it is paused.
+- `refused`: an operation on the mirror failed, and yet the next state is the one that it would have led to.
+
+Where only looks tell of a restart (a run of ours), STOPPED and then MIRRORING is no proof, and is left out. Cannot see:
+states between two looks; changes that a killed process's replacement made before it was looked at.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.views.mirroring import keeps_offsets
+from checkers.views.tables import Tables
+
+KIND = Kind(
+    name="state_graph",
+    severity=Severity.S2,
+    told="had mirror states that its design does not allow",
+    section=4,
+    what="mirror states move along the design's edges; a refused operation changes nothing",
+    blind="states between two looks",
+    sources=("KIP-1279",),
+    requires=("mirror_states",),
+    forms=("edge", "refused"),
+)
+FORBIDDEN: dict[str, tuple[str, ...]] = {
+    "STOPPED": ("MIRRORING", "PAUSING", "PAUSED", "STOPPING"),
+    "STOPPING": ("PREPARING", "LOG_TRUNCATION", "EPOCH_FENCING", "MIRRORING", "PAUSING", "PAUSED"),
+    "PAUSING": ("PREPARING", "LOG_TRUNCATION", "EPOCH_FENCING", "MIRRORING"),
+    "PAUSED": ("PAUSING",),
+    "PREPARING": (),
+    "MIRRORING": (),
+    "FAILED": (),
+}
+"""State → states that cannot be the next one seen."""
+RESULTS: dict[str, tuple[str, ...]] = {
+    "mirror_stop": ("STOPPING", "STOPPED"),
+    "failover": ("STOPPING", "STOPPED"),
+    "mirror_pause": ("PAUSING", "PAUSED"),
+    "mirror_resume": ("MIRRORING",),
+    "mirror_start": ("PREPARING", "MIRRORING"),
+    "mirror_failback": ("PREPARING", "MIRRORING"),
+}
+"""Operation → states that show that it was carried out."""
+_KEY = ("mirror", "cluster", "topic", "partition")
+_PROCESS_FAULTS = ("stop_mirror", "start_mirror", "kill_mirror", "stop_mm2", "start_mm2", "kill_mm2")
+
+
+def find(t: Tables) -> DataFrame | None:
+    """One row per wrong move; None where the mirror has no states of its own."""
+    if not keeps_offsets(t):
+        return None
+    rows = t.table("mirror_states").where("state is not null and state != 'UNKNOWN'")
+    if t.has("faults"):
+        # What a nemesis did to the mirror's process is no state of the mirror.
+        faults = t.table("faults").where(F.col("name").isin(*_PROCESS_FAULTS)).select("time_ns").distinct()
+        moved = rows.where("event in ('pause', 'resume')").join(F.broadcast(faults), "time_ns", "left_semi")
+        rows = rows.join(F.broadcast(moved.select("time_ns", "event").distinct()), ["time_ns", "event"], "left_anti")
+    # One history may name the mirror in some events only.
+    order = Window.partitionBy("cluster", "topic", "partition").orderBy("time_ns", "event")
+    rows = rows.withColumns({"before": F.lag("state").over(order), "before_ns": F.lag("time_ns").over(order)})
+    return union([_edges(t, rows), _refused(t, rows)])
+
+
+def _edges(t: Tables, rows: DataFrame) -> DataFrame:
+    bad = F.lit(False)
+    for state, others in FORBIDDEN.items():
+        others = tuple(o for o in others if t.stored.imported or (state, o) != ("STOPPED", "MIRRORING"))
+        if others:
+            bad = bad | ((F.col("before") == state) & F.col("state").isin(*others))
+    return anomalies(
+        rows.where(bad),
+        "state_graph",
+        form=F.lit("edge"),
+        offset=None,
+        value=None,
+        rank="time_ns",
+        explain=sentence(
+            "the mirror of %s-%s to %s went from %s to %s, an edge that the design does not have",
+            *("topic", "partition", "cluster", "before", "state"),
+        ),
+    )
+
+
+def _refused(t: Tables, rows: DataFrame) -> DataFrame:
+    entries = [F.lit(x) for f, states in RESULTS.items() for x in (f, ",".join(states))]
+    ops = (
+        t.ops.where(F.col("f").isin(*RESULTS))
+        .groupBy("op", "f", "cluster")
+        .agg(
+            F.max(F.col("type") == "fail").alias("failed"),
+            F.min("time_ns").alias("begin"),
+            F.max("time_ns").alias("end"),
+            F.max("index").alias("done_index"),
+        )
+    )
+    targets = (
+        t.table("op_records")
+        .where("action = 'target'")
+        .select(
+            F.col("op_index").alias("done_index"),
+            F.col("topic").alias("on_topic"),
+            F.col("partition").alias("on_partition"),
+        )
+    )
+    ops = ops.withColumn("leads_to", F.create_map(*entries)[F.col("f")]).join(targets, "done_index", "left")
+    failed = F.broadcast(ops.where("failed"))
+    done = F.broadcast(
+        ops.where("not failed").select(
+            "cluster", "leads_to", F.col("begin").alias("ok_begin"), F.col("end").alias("ok_end")
+        )
+    )
+    changed = rows.where("before is not null and before != state")
+    hit = changed.join(failed, "cluster").where("time_ns >= begin and before_ns <= end")
+    hit = hit.where("on_topic is null or on_topic = topic").where("on_partition is null or on_partition = partition")
+    hit = hit.where("find_in_set(state, leads_to) > 0 and find_in_set(before, leads_to) = 0")
+    # Not where the same was asked for with success, nor where it would have come by itself.
+    hit = hit.where("before not in ('PREPARING', 'PAUSING', 'STOPPING')")
+    excused = (done.cluster == hit.cluster) & (done.leads_to == hit.leads_to)
+    excused = excused & (done.ok_begin <= hit.time_ns) & (done.ok_end >= hit.before_ns)
+    hit = hit.join(done, excused, "left_anti")
+    return anomalies(
+        hit,
+        "state_graph",
+        form=F.lit("refused"),
+        offset=None,
+        value=None,
+        ops=op_list("op", "done_index"),
+        rank="time_ns",
+        explain=sentence(
+            "%s of %s-%s on %s was refused, and yet its mirror went from %s to %s",
+            *("f", "topic", "partition", "cluster", "before", "state"),
+        ),
+    )
+
+
+CHECKER = Checker(name="state_graph", kinds=(KIND,), find=find)

@@ -1,0 +1,195 @@
+"""`mirror_loss`, `mirror_duplicate`, `mirror_reorder`: the records of the source against those of the destination.
+
+Proves: by the unique value of each record, that what the source holds at the end is on the destination, as often as
+on the source, in the same order. The source is judged as it is: what A lost itself (an unclean election) is not the
+mirror's loss, and copies of it on B are not duplicates. Records above the cut are lag, not loss, unless the mirror had
+said "lag 0" after their acknowledgement, and that it was behind them. Expired records are `retention_gap`'s.
+
+Cannot see: tombstones (they have no value); a loss above the last carried record in an imported history that records
+neither a cut nor lag 0; records that B's own configured retention has deleted before the end, or that went there when
+somebody deleted their topic; on compacted topics, a loss that a later record of the same key hides; a value written
+twice to A of which only the first copy has expired counts as a duplicate unless records that A no longer holds lie
+beside its copy on B, or the sends say that A may have had it before its log's start.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.mirror.mirror_identity import diverged
+from checkers.views.mirrored_values import VALUE, bounds, carried, explained_copies
+from checkers.views.mirroring import PAIR, compacted_on
+from checkers.views.tables import Tables
+
+_NEEDS = ("records", "log_ends")
+_SOURCES = ("KIP-382", "KIP-618", "KIP-1279")
+_DAY_MS = 86_400_000
+
+LOSS = Kind(
+    name="mirror_loss",
+    after_healing=True,
+    severity=Severity.S1,
+    told="lacked records of its source",
+    section=2,
+    what="every record of the source below the cut, neither expired nor compacted away, is on the destination",
+    blind="tombstones; what B's own retention deleted; the tail of an imported history without a cut or lag 0",
+    sources=_SOURCES,
+    requires=_NEEDS,
+)
+DUPLICATE = Kind(
+    name="mirror_duplicate",
+    severity=Severity.S1,
+    told="held records of its source twice",
+    section=2,
+    what="each record of the source is on the destination once",
+    blind="copies of records that the source no longer holds",
+    sources=_SOURCES,
+    requires=_NEEDS,
+)
+REORDER = Kind(
+    name="mirror_reorder",
+    severity=Severity.S2,
+    told="held records out of the order of its source",
+    section=2,
+    what="the first copies on the destination stand in the order of the source, partition by partition",
+    blind="order across partitions; order among records of which one was lost",
+    sources=_SOURCES,
+    requires=_NEEDS,
+)
+
+
+def find(t: Tables) -> DataFrame | None:
+    """Anomalies on the destination, at the source's offset (loss), or at the destination's (duplicate, reorder)."""
+    values, where = carried(t), bounds(t)
+    if values is None or where is None:
+        return None
+    return union([_losses(t, values, where), _duplicates(t, values, where), _disorder(t, values, where)])
+
+
+def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
+    missing = values.where("need > have").join(F.broadcast(where), list(PAIR))
+    missing = missing.withColumn("offset", F.when(F.col("have") == 0, F.col("a_first")).otherwise(F.col("a_last")))
+    sent = t.sends.where("offset is not null and done_ns is not null and outcome in ('acked', 'committed')")
+    sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "done_ns", "done_index")
+    missing = missing.join(sent, ["source", *PAIR[2:], "value"], "left").dropDuplicates([*VALUE])
+    said_done = F.coalesce(F.col("done_ns") < F.col("lag0_ns"), F.lit(False))
+    # A mirror that reads committed data has nothing left at an open transaction, with records behind it.
+    said_done = said_done & F.coalesce(F.col("offset") < F.col("lag0_source"), F.lit(True))
+    lost = missing.where((F.col("offset") < F.col("bound")) | said_done)
+    lost = _without_expired_on_destination(t, lost)
+    lost = _without_compacted(t, lost)
+    if t.life_windows is not None:  # what was carried may have gone with the destination's topic
+        gone = t.life_windows.select(F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic"))
+        lost = lost.join(gone, ["destination", "destination_topic"], "left_anti")
+    divergences = diverged(t)
+    if divergences is not None:  # told there, with the whole of what differs
+        first = divergences.groupBy(*PAIR).agg(F.min("offset").alias("diverges_at"))
+        lost = lost.join(F.broadcast(first), list(PAIR), "left")
+        lost = lost.where("diverges_at is null or offset < diverges_at").drop("diverges_at")
+    why = (
+        F.when(F.col("stopped") & (F.col("offset") < F.col("bound")), sentence("below the cut at %s", "bound"))
+        .when(said_done, F.lit("the mirror said lag 0 after it was acknowledged"))
+        .when(F.col("all_due"), F.lit("the mirror was not stopped, so everything had to arrive"))
+        .otherwise(F.lit("later records are there"))
+    )
+    return anomalies(
+        lost,
+        "mirror_loss",
+        cluster="destination",
+        topic="destination_topic",
+        ops=op_list("done_index"),
+        rank=F.col("offset"),
+        explain=sentence(
+            "%s at offset %s of %s-%s on %s is not on %s: %s",
+            *("value", "offset", "source_topic", "partition", "source", "destination"),
+            why,
+        ),
+    )
+
+
+def _without_expired_on_destination(t: Tables, lost: DataFrame) -> DataFrame:
+    """Leave out what lies before the first record that is still on a destination whose own retention is at work."""
+    if not t.has("configs"):
+        return lost
+    small = (F.col("name") == "retention.ms") & F.col("value").try_cast("bigint").between(0, _DAY_MS)
+    small = small | ((F.col("name") == "retention.bytes") & (F.col("value").try_cast("bigint") >= 0))
+    deletes = t.table("configs").where(small | (F.col("event") == "retention"))
+    deletes = deletes.select(F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic"))
+    deletes = deletes.distinct().withColumn("deletes", F.lit(True))
+    lost = lost.join(F.broadcast(deletes), ["destination", "destination_topic"], "left")
+    gone = F.col("deletes") & (F.col("b_start") > 0)
+    gone = gone & (F.col("first_carried").isNull() | (F.col("offset") < F.col("first_carried")))
+    return lost.where(~F.coalesce(gone, F.lit(False)))
+
+
+def _without_compacted(t: Tables, lost: DataFrame) -> DataFrame:
+    """Leave out records of compacted topics that a later record of their key supersedes on the source, or that were
+    aborted: a cleaner removes these too."""
+    for source, destination in t.mirror_pairs:
+        topics = compacted_on(t, destination)
+        if not topics:
+            continue
+        newest = t.truth_log.where((F.col("cluster") == source) & F.col("origin_topic").isin(*topics))
+        newest = newest.where("control_type is null and key is not null")
+        latest = newest.groupBy("origin_topic", "partition", "key").agg(F.max("offset").alias("latest"))
+        lost = lost.join(latest, ["origin_topic", "partition", "key"], "left")
+        aborted = F.col("a_aborted") & (F.col("a_visible") == 0)
+        aborted = aborted & (F.col("destination") == destination) & F.col("origin_topic").isin(*topics)
+        same = ((F.col("source") == source) & (F.col("latest") > F.col("offset"))) | aborted
+        lost = lost.where(~F.coalesce(same, F.lit(False))).drop("latest")
+    return lost
+
+
+def _duplicates(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
+    several = values.where("need > 0 and have > need").join(F.broadcast(where), list(PAIR))
+    explained = explained_copies(t)
+    if explained is not None:
+        flagged = explained.withColumnRenamed("copies", "explained")
+        several = several.join(flagged, list(VALUE), "left").where("have - coalesce(explained, 0) > need")
+    local = t.sends.select(F.col("cluster").alias("destination"), "value").distinct()
+    several = several.join(local, ["destination", "value"], "left_anti")
+    return anomalies(
+        several,
+        "mirror_duplicate",
+        cluster="destination",
+        topic="destination_topic",
+        offset="b_last",
+        rank=-F.col("have"),
+        explain=sentence(
+            "%s of %s-%s is %s times on %s (first at %s, last at %s) and %s times on %s (at %s)",
+            *("value", "destination_topic", "partition", "have", "destination", "b_first", "b_last"),
+            *("need", "source", "a_first"),
+        ),
+    )
+
+
+def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
+    both = values.where("need > 0 and have > 0").withColumn("b_at", F.col("b_first"))
+    explained = explained_copies(t)
+    if explained is not None:
+        both = both.join(explained.drop("copies").withColumn("explained", F.lit(True)), list(VALUE), "left")
+        # With one copy more than explained, nobody can say which of the others came first.
+        both = both.where("explained is null or have = need + 1")
+        both = both.withColumn("b_at", F.when(F.col("explained"), F.col("b_last")).otherwise(F.col("b_at")))
+    order = Window.partitionBy(*PAIR).orderBy("a_first")
+    lagged = {"before": "value", "before_from": "a_first", "before_at": "b_at"}
+    both = both.withColumns({name: F.lag(column).over(order) for name, column in lagged.items()})
+    wrong = both.where("b_at < before_at").join(F.broadcast(where), list(PAIR))
+    return anomalies(
+        wrong,
+        "mirror_reorder",
+        cluster="destination",
+        topic="destination_topic",
+        offset="b_at",
+        rank=F.col("a_first"),
+        explain=sentence(
+            "on %s %s (offset %s) comes before %s (offset %s) in %s-%s, on %s after it: offsets %s and %s",
+            *("source", "before", "before_from", "value", "a_first", "source_topic", "partition", "destination"),
+            *("before_at", "b_at"),
+        ),
+    )
+
+
+CHECKER = Checker(name="mirror_records", kinds=(LOSS, DUPLICATE, REORDER), find=find)

@@ -1,0 +1,150 @@
+"""`retention_gap`: what the source let expire before the mirror had carried it, and nobody said so.
+
+Proves: acknowledged records below the source's log start are on the destination, or the mirror reported the gap
+(an error of that partition about expired data or its log start, or the state FAILED). Expiry is legal; silence is not.
+For mirrors that keep offsets the looks at both logs show the gap too: a look at which the source's log start lay above
+the destination's log end.
+
+Cannot see: records that no client was told about; in runs whose destination expires data as well, what lay before its
+own first record; what a cleaner may have removed from a compacted topic; a report that went only to the mirror's log.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
+from checkers.views.life_ids import with_life
+from checkers.views.lives import undecided, with_ended
+from checkers.views.mirrored_values import VALUE, bounds, carried
+from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets
+from checkers.views.tables import Tables
+
+_REPORT = r"(?i)gap|expire|retention|log.?start|out.?of.?range|truncat"
+
+KIND = Kind(
+    name="retention_gap",
+    after_healing=True,
+    severity=Severity.S1,
+    told="skipped what had expired without a report",
+    section=2,
+    what="when the source's log start passes the destination's end, the gap is reported",
+    blind="records without an acknowledgement; reports that went only to the mirror's own log",
+    sources=("apache/kafka#20515", "apache/kafka#22248", "apache/kafka#23091", "KIP-1279"),
+    requires=("records", "log_ends"),
+)
+
+
+def find(t: Tables) -> DataFrame | None:
+    """One anomaly per partition, at the first missing offset of the source."""
+    values, where = carried(t), bounds(t)
+    if values is None or where is None:
+        return None
+    missing = _expired_unseen(t, values, where)
+    gaps = _seen_in_looks(t, where) if keeps_offsets(t) else None
+    if gaps is not None:  # what lies above the cut, or above all that was carried, was not passed over
+        gaps = gaps.join(F.broadcast(where.select(*PAIR, "bound")), list(PAIR)).where("first < bound").drop("bound")
+    rows = missing if gaps is None else missing.unionByName(gaps)
+    one = rows.groupBy(*PAIR).agg(
+        F.min("first").alias("offset"),
+        F.max("last").alias("last"),
+        F.max("count").alias("count"),
+        F.min("value").alias("value"),
+        F.min("done_index").alias("done_index"),
+    )
+    reports = t.table("mirror_states").where(F.col("error").rlike(_REPORT) | (F.col("state") == "FAILED"))
+    reports = reports.select(
+        F.col("cluster").alias("destination"), t.canonical().alias("origin_topic"), "partition"
+    ).distinct()
+    silent = one.join(F.broadcast(reports), ["destination", "origin_topic", "partition"], "left_anti")
+    names = where.select(*PAIR, "source_topic", "destination_topic", "a_start")
+    return anomalies(
+        silent.join(F.broadcast(names), list(PAIR)),
+        "retention_gap",
+        cluster="destination",
+        topic="destination_topic",
+        ops=op_list("done_index"),
+        rank=-F.coalesce(F.col("count"), F.lit(0)),
+        explain=sentence(
+            "offsets %s to %s of %s-%s expired on %s (log start %s) before they came to %s, and the mirror reported"
+            " nothing; %s acknowledged records are gone",
+            *("offset", "last", "source_topic", "partition", "source", "a_start", "destination", "count"),
+        ),
+    )
+
+
+def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
+    """Acknowledged records below the source's log start that the destination never had: PAIR, first, last, count, …"""
+    sent = t.sends.where("offset is not null and outcome in ('acked', 'committed')")
+    if t.life_windows is not None:  # a topic made again has other offsets
+        newest = Window.partitionBy("cluster", "topic")
+        sent = sent.where(~undecided()).withColumn("newest", F.max("era").over(newest)).where("era = newest")
+    compacted = compacted_on(t, *(destination for _, destination in t.mirror_pairs))
+    if compacted:  # there a cleaner may have removed what had come
+        sent = sent.where(~F.col("origin_topic").isin(*compacted))
+    sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
+    gone = sent.join(F.broadcast(where), ["source", *PAIR[2:]])
+    gone = gone.where("from_log and b_end is not null and offset < a_start and offset < bound")
+    there = values.where("b_all > 0").select(*VALUE, F.lit(True).alias("there"))
+    gone = gone.join(there, list(VALUE), "left")
+    oldest = F.min(F.when(F.col("there"), F.col("offset"))).over(Window.partitionBy(*PAIR))
+    gone = gone.withColumn("first_there", oldest).where("there is null")
+    # A destination that expires data too may have had them, unless it still holds older ones.
+    gone = gone.where("b_start = 0 or offset >= coalesce(first_there, first_carried, a_start)")
+    return gone.groupBy(*PAIR).agg(
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+        F.count("*").alias("count"),
+        F.min_by("value", "offset").alias("value"),
+        F.min_by("done_index", "offset").alias("done_index"),
+    )
+
+
+def _seen_in_looks(t: Tables, where: DataFrame) -> DataFrame:
+    """Gaps that looks at both logs show: PAIR, first, last (offsets), count (null), value, done_index (null)."""
+    looks = with_ended(t, with_life(t, t.table("log_ends"))).where("not ended")
+    looks = looks.withColumn("origin_topic", t.canonical())
+    looks = looks.where("broker is null or leader is null or broker = leader or broker < 0")
+    keys = where.where("from_log").select(*PAIR)
+    a = looks.join(F.broadcast(keys), (F.col("cluster") == keys.source) & _same(looks, keys)).select(
+        *(keys[c] for c in PAIR),
+        "time_ns",
+        F.col("log_start").alias("a_start"),
+        F.lit(None).cast("long").alias("b_end"),
+    )
+    b = looks.join(F.broadcast(keys), (F.col("cluster") == keys.destination) & _same(looks, keys)).select(
+        *(keys[c] for c in PAIR), "time_ns", F.lit(None).cast("long").alias("a_start"), F.col("log_end").alias("b_end")
+    )
+    so_far = Window.partitionBy(*PAIR).orderBy("time_ns").rowsBetween(Window.unboundedPreceding, 0)
+    rows = a.unionByName(b).withColumns(
+        {"a": F.max("a_start").over(so_far), "b": F.last("b_end", ignorenulls=True).over(so_far)}
+    )
+    rows = rows.where("a > b").groupBy(*PAIR, "b").agg(F.max("a").alias("a"))
+    return (
+        _never_there(t, rows)
+        .groupBy(*PAIR)
+        .agg(F.min("b").alias("first"), (F.max("a") - 1).alias("last"))
+        .withColumns({"count": F.lit(None).cast("long"), "value": F.lit(None).cast("string")})
+        .withColumn("done_index", F.lit(None).cast("long"))
+    )
+
+
+def _never_there(t: Tables, rows: DataFrame) -> DataFrame:
+    """Leave out gaps at whose begin (`b`) the destination holds a batch: that was carried after the look, in time."""
+    held = t.log_batches.select(
+        F.col("cluster").alias("destination"),
+        *PAIR[2:],
+        F.col("base_offset").alias("low"),
+        F.col("last_offset").alias("high"),
+    )
+    held = held.join(F.broadcast(rows.select(*PAIR[1:]).distinct()), list(PAIR[1:]), "left_semi")
+    same = [rows[c] == held[c] for c in PAIR[1:]]
+    return rows.join(held, [*same, rows["b"].between(held["low"], held["high"])], "left_anti")
+
+
+def _same(looks: DataFrame, keys: DataFrame):  # type: ignore[no-untyped-def]
+    return (looks.origin_topic == keys.origin_topic) & (looks.partition == keys.partition)
+
+
+CHECKER = Checker(name="retention_gap", kinds=(KIND,), find=find)

@@ -1,0 +1,1 @@
+"""Object stores: checkers of section 5 of the catalogue."""

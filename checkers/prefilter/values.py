@@ -1,0 +1,202 @@
+"""Second pass: everything that is known of one value, and whether that is worth a close look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from checkers.prefilter.events import (
+    ABORTED,
+    BY_COMMITTED,
+    COMMITTED,
+    CONFUSED,
+    FAIL,
+    FINAL,
+    HELD_ABORTED,
+    NEVER,
+    NONE,
+    OK,
+    READ,
+    STEPPED,
+    STORED,
+    STRADDLES,
+    WHOLE,
+    Mask,
+    by_blocks,
+    combined_reads,
+    combined_sends,
+)
+from checkers.prefilter.hashing import Ints, mixed
+from checkers.prefilter.order import bad_lines, poll_seams
+from checkers.prefilter.packed import Columns, Map, batch, gathered, pack, picked, runs
+
+MUST, UNDONE, FAILED, UNSURE = 3, 2, 1, 0
+"""How a send ended: acknowledged or committed; aborted; failed for certain; unknown."""
+SHOWN, HIDDEN = 1, 2
+"""Bits of `shown`: a read_committed reader was shown the value; one passed it over."""
+_LEAST = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What `partitions.final_state` knows of each place, in order of `place`; the first row is of no place. `look_ns`
+    and `final_ns`: -1 when nobody looked; `excused`: compacted, or deleted since, so that what is not there need not be
+    lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: what read_committed readers read
+    through."""
+
+    place: Ints
+    look_ns: Ints
+    log_start: Ints
+    final_ns: Ints
+    any_final: Mask
+    excused: Mask
+    rc_start: Ints
+    rc_end: Ints
+    imported: bool
+    buckets: int
+
+    def of(self, place: Ints) -> tuple[Ints, Mask]:
+        """Row numbers of places, and which are known at all."""
+        at = np.minimum(np.searchsorted(self.place, place), len(self.place) - 1)
+        return at, self.place[at] == place
+
+
+def second_pass(ends: Ends) -> Map:
+    """A function for `mapInArrow` over the blocks of one bucket; gives blocks of results."""
+
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = gathered(batches)
+        suspects, lines, shown = by_value(ends, rows["sends"], rows["reads"])
+        found = np.unique(np.concatenate([suspects, conflicts(rows["spots"])]))
+        lines = np.union1d(lines, bad_lines(rows["order"])["line"])
+        back, gaps = poll_seams(rows["polls"])
+        out = [*pack("suspects", {"vh": found}), *pack("bad_lines", {"line": lines})]
+        out += [*pack("shown", shown, shown["txn"] % ends.buckets)]
+        yield batch([*out, *pack("back", back), *by_blocks(ends.buckets, gaps)])
+
+    return look
+
+
+def conflicts(spots: Columns) -> Ints:
+    """Values of which two or more were seen, or told to their senders, at one offset."""
+    order = np.lexsort((spots["vh"], spots["offset"], spots["place"]))
+    rows = picked(spots, order)
+    starts = runs(rows["place"], rows["offset"])
+    counts = np.diff(starts, append=len(order))
+    last = starts + counts - 1
+    mixed = np.repeat(rows["vh"][starts] != rows["vh"][last], counts) if len(starts) else np.zeros(0, bool)
+    return np.asarray(rows["vh"][mixed])
+
+
+def outcomes(sends: Columns, *, imported: bool) -> Ints:
+    """As `history._outcome`, in numbers."""
+    bits = sends["bits"]
+
+    def has(bit: int) -> Mask:
+        return np.asarray(bits & bit != 0)
+
+    ok, fail = has(OK) & ~has(FAIL), has(FAIL) & ~has(OK)
+    acked = ok if imported else ok | (~fail & (sends["offset"] >= 0))
+    whole = np.select([ok, fail], [MUST, UNDONE], UNSURE)
+    decided = np.select([~has(STEPPED), has(COMMITTED)], [MUST, MUST], UNSURE)
+    return np.select([has(WHOLE), has(STEPPED) & has(ABORTED), fail, ~acked], [whole, UNDONE, FAILED, UNSURE], decided)
+
+
+def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Columns]:
+    """Values that need a close look; lines along which one is not where its sender was told; `shown`."""
+    sends, reads = combined_sends(sends), combined_reads(reads)
+    values = np.union1d(sends["vh"], reads["vh"])
+    first = np.minimum(np.searchsorted(sends["vh"], values), max(0, len(sends["vh"]) - 1))
+    count = np.searchsorted(sends["vh"], values, side="right") - np.searchsorted(sends["vh"], values)
+    if not len(sends["vh"]):
+        return values, np.zeros(0, np.int64), {name: np.zeros(0, np.int64) for name in ("txn", "vh", "bits")}
+    send = picked(sends, first)  # of every value one; values with another number of sends are let through anyway
+    bad = count != 1
+    outcome = outcomes(send, imported=ends.imported)
+    must = outcome == MUST
+
+    sent, held = sends, reads
+    bad |= _too_early(values, sends, reads)
+    reads = picked(reads, reads["bits"] != HELD_ABORTED)
+    value = np.searchsorted(values, reads["vh"])  # of every read the row of its value
+    told_at = (reads["place"] == send["place"][value]) & (reads["offset"] == send["offset"][value])
+    bits = reads["bits"]
+
+    def any_read(where: Mask) -> Mask:
+        return np.bincount(value[where], minlength=len(values)) > 0
+
+    def any_bit(bit: int) -> Mask:
+        return any_read(told_at & (bits & bit != 0))
+
+    exact = any_read(told_at)
+    strayed = any_read((reads["place"] == send["place"][value]) & ~told_at)
+    bad |= any_read(reads["target"] != send["target"][value])
+    bad |= any_read((reads["txn"] != 0) & (reads["txn"] == send["txn"][value]))
+    bad |= _copies(value, reads, len(values))
+    bad |= (outcome == UNDONE) & any_read(bits & BY_COMMITTED != 0)
+    bad |= (outcome == FAILED) & any_read(bits & READ != 0)
+    bad |= np.isin(outcome, (UNDONE, FAILED)) & any_read(bits & STORED != 0)
+    aborted = np.isin(values, held["vh"][held["bits"] & HELD_ABORTED != 0])
+    bad |= aborted & any_read(bits & BY_COMMITTED != 0)
+    answered = must | (np.isin(outcome, (UNSURE, UNDONE)) & (send["offset"] >= 0))
+    bad |= (send["bits"] & (CONFUSED | STRADDLES) != 0) | (answered & strayed)
+
+    at, known = ends.of(send["place"])
+    when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
+    gone = known & (ends.look_ns[at] >= when) & (send["offset"] >= ends.log_start[at]) & ~any_bit(STORED)
+    final = np.where(ends.any_final[at], any_bit(FINAL), any_bit(READ))
+    gone |= known & (ends.final_ns[at] >= when) & ~final
+    excused = known & ends.excused[at] & (send["offset"] >= 0)
+    bad |= must & ~excused & (~exact | gone)
+    bad |= must & ((send["place"] == 0) | (send["offset"] < 0))
+
+    again = np.zeros(len(sends["vh"]), bool)
+    again[1:] = sends["vh"][1:] == sends["vh"][:-1]
+    again[:-1] |= again[1:]
+    lines = np.append(send["line"][must & (strayed | (send["offset"] < 0))], sends["line"][again])
+    lines = lines[lines != 0]
+    shown = _shown(ends, sent, reads)
+    return values[bad], np.unique(lines), shown
+
+
+def _copies(value: Ints, reads: Columns, count: int) -> Mask:
+    """Values at two or more offsets of one place."""
+    order = np.lexsort((reads["offset"], reads["place"], value))
+    v, place, offset = value[order], reads["place"][order], reads["offset"][order]
+    again = (v[1:] == v[:-1]) & (place[1:] == place[:-1]) & (offset[1:] != offset[:-1])
+    return np.asarray(np.bincount(v[1:][again], minlength=count) > 0)
+
+
+def _too_early(values: Ints, sends: Columns, reads: Columns) -> Mask:
+    """Values that a read_committed poll returned before the last request to commit their transaction."""
+    asked = np.full(len(values), NONE)
+    np.maximum.at(asked, np.searchsorted(values, sends["vh"]), sends["asked"])
+    first = np.full(len(values), NEVER)
+    np.minimum.at(first, np.searchsorted(values, reads["vh"]), reads["first"])
+    return np.asarray(first < asked)
+
+
+def _shown(ends: Ends, sends: Columns, reads: Columns) -> Columns:
+    """What read_committed readers were shown of transactions, or the log holds of them, and what readers passed over,
+    or may have seen elsewhere, or the log does not hold."""
+    sends = picked(sends, sends["txn"] != 0)
+    outcome = outcomes(sends, imported=ends.imported)
+    spot, spots = (
+        mixed(sends["vh"], sends["place"], sends["offset"]),
+        mixed(reads["vh"], reads["place"], reads["offset"]),
+    )
+    committed = reads["bits"] & BY_COMMITTED != 0
+    seen = np.isin(spot, spots[committed])
+    loose = (sends["offset"] < 0) | (sends["bits"] & (CONFUSED | STRADDLES) != 0)
+    seen |= loose & np.isin(sends["vh"], reads["vh"][committed])
+    stored = np.isin(spot, spots[reads["bits"] & STORED != 0])
+    at, known = ends.of(sends["place"])
+    passed = known & (ends.rc_start[at] <= sends["offset"]) & (sends["offset"] < ends.rc_end[at])
+    gone = known & (ends.look_ns[at] >= 0) & (sends["offset"] >= ends.log_start[at]) & ~stored
+    hidden = np.isin(outcome, (MUST, UNSURE)) & (~seen & (passed | (sends["offset"] < 0)) | gone)
+    rows = np.flatnonzero(seen | stored | hidden)
+    bits = (seen | stored) * np.int64(SHOWN) | hidden * np.int64(HIDDEN)
+    return {"txn": sends["txn"][rows], "vh": sends["vh"][rows], "bits": bits[rows]}

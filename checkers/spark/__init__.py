@@ -1,0 +1,1 @@
+"""How checks use Spark: the session, the files that it is given, and intermediate results."""

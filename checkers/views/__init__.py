@@ -1,0 +1,1 @@
+"""Frames that several checkers share, each built once over a run's stored tables."""

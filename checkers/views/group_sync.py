@@ -1,0 +1,221 @@
+"""Group offsets on a destination, and what the log there was when each was written; groups that moved there.
+
+Not a checker: what the checkers of groups share. Offsets are *written* by a mirror (event sync, checkpoint) or only
+*seen* (look). The bounds of the log at that time are proven ones:
+- low: the greatest log start that was seen until then; a log start never goes back;
+- high: what the log end cannot have exceeded: what the next evidence says, which is an end that a leader showed
+  afterwards, or the offset that a client was given by a send that began afterwards; never less than an end that was
+  seen before. A mirror may truncate the log while it is stopped, so what was seen after a stop began says nothing of
+  what was written before, nor what was seen after it ended of what was written during it. Without later evidence it is
+  the last end seen before, in an imported history (which says what its writer knew) and in a run whose clients and
+  mirror had come to rest; else it is null.
+Clusters on which an unclean election was forced have no bounds: there a log end may go back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.views.lives import undecided, with_era_at
+from checkers.views.mirror_spans import stop_begins
+from checkers.views.mirroring import once, unclean_clusters
+from checkers.views.tables import PARTITION
+from harness.history.ops import Phase
+
+if TYPE_CHECKING:
+    from checkers.views.tables import Tables
+
+GROUP = ("cluster", "group", "topic", "partition")
+_SOURCE_OF = {"B": "A", "C": "B"}
+_NO_EVIDENCE = (1 << 63) - 1
+
+
+def source_of(cluster: Column | str) -> Column:
+    """The letter of the cluster that is mirrored to this one; null for A."""
+    c = F.col(cluster) if isinstance(cluster, str) else cluster
+    return F.create_map(*(F.lit(x) for pair in _SOURCE_OF.items() for x in pair))[c]
+
+
+def written(t: Tables) -> DataFrame:
+    """One row per offset written or seen on a destination: GROUP, origin_topic, kind, event, time_ns, offset,
+    source_offset, low, high."""
+    found = once(t, "group_written", _written)
+    assert found is not None
+    return found
+
+
+def _written(t: Tables) -> DataFrame:
+    rows = t.table("group_offsets").where("offset >= 0 and topic is not null and partition is not null")
+    by_mirror = F.col("event").isin("sync", "checkpoint")
+    rows = rows.where(by_mirror | ((F.col("event") == "look") & F.col("cluster").isin(*_SOURCE_OF)))
+    unclean = unclean_clusters(t)
+    if unclean:
+        rows = rows.where(~F.col("cluster").isin(*unclean))
+    what = F.struct("group", "kind", "event", "offset", "source_offset").alias("w")
+    empty = {"start": "bigint", "end": "bigint", "sure": "bigint", "sent": "bigint"}
+
+    def shaped(frame: DataFrame, **given: Column) -> DataFrame:
+        columns = [given.get(name, F.lit(None).cast(kind)).alias(name) for name, kind in empty.items()]
+        return frame.select(*PARTITION, "time_ns", given.get("w", F.lit(None)).alias("w"), *columns)
+
+    here = F.broadcast(rows.select(*PARTITION).distinct())
+    ends = t.table("log_ends").where("log_start is not null or log_end is not null").join(here, list(PARTITION))
+    leads = (F.coalesce("broker", F.lit(-1)) == -1) | F.coalesce(F.col("broker") == F.col("leader"), F.lit(False))
+    sent = t.sends.where("outcome in ('acked', 'committed') and offset is not null")
+    sent = sent.groupBy(*PARTITION, F.col("invoke_ns").alias("time_ns")).agg(F.min("offset").alias("offset"))
+    sent = sent.join(here, list(PARTITION))
+    events = (
+        rows.select(*PARTITION, "time_ns", what, *(F.lit(None).cast(kind).alias(n) for n, kind in empty.items()))
+        .unionByName(shaped(ends, start=F.col("log_start"), end=F.col("log_end"), sure=F.when(leads, F.col("log_end"))))
+        .unionByName(shaped(sent, sent=F.col("offset")))
+    )
+    events = _with_stops(t, with_era_at(t, events, F.col("time_ns")).where(~undecided()))
+    places = Window.partitionBy(*PARTITION, "era")
+    unwritten = F.col("w").isNull()
+    behind = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)
+    # Backwards: Spark takes quadratic time for a frame that ends with the partition.
+    lives = Window.partitionBy(*PARTITION, "era", "stops")
+    ahead = lives.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
+    before = F.max("end").over(behind)
+    following = F.last(F.coalesce("sure", "sent"), ignorenulls=True).over(ahead)
+    bound = F.coalesce(following, F.max("end").over(ahead))
+    found = events.withColumns({"low": F.max("start").over(behind), "before": before, "after": bound}).where(
+        "w is not null"
+    )
+    at_rest = F.col("time_ns") >= _at_rest(t)
+    high = F.when(F.col("after").isNotNull() | at_rest, F.greatest("after", "before"))
+    return found.select(*PARTITION, "time_ns", "w.*", "low", high.alias("high"), t.canonical().alias("origin_topic"))
+
+
+def _with_stops(t: Tables, events: DataFrame) -> DataFrame:
+    """Add `stops`: how often a stop of the cluster's mirror had begun or ended by then."""
+    turns = stop_begins(t).groupBy("cluster").agg(F.flatten(F.collect_list(F.array("begin", "end"))).alias("turns"))
+    events = events.join(F.broadcast(turns), "cluster", "left")
+    passed = F.size(F.filter("turns", lambda at: at <= F.col("time_ns")))
+    return events.withColumn("stops", F.when(F.col("turns").isNull(), 0).otherwise(passed)).drop("turns")
+
+
+def _at_rest(t: Tables) -> int:
+    """From when on an end that was seen before still counts."""
+    if t.stored.imported:
+        return 0
+    begins = [p.start_ns for p in t.meta.phases if p.name == Phase.EVIDENCE]
+    return min(begins, default=_NO_EVIDENCE)
+
+
+def out_of_range(t: Tables) -> DataFrame:
+    """Offsets outside the log, the first write of each: GROUP, kind, offset, time_ns, low, high, event."""
+
+    def build(t: Tables) -> DataFrame:
+        bad = written(t).where("event != 'checkpoint' and (offset > high or (event = 'sync' and offset < low))")
+        first = F.min_by(F.struct("time_ns", "low", "high", "event"), "time_ns")
+        return bad.groupBy(*GROUP, "kind", "offset").agg(first.alias("f")).select(*GROUP, "kind", "offset", "f.*")
+
+    found = once(t, "group_out_of_range", build)
+    assert found is not None
+    return found
+
+
+def moves(t: Tables) -> DataFrame:
+    """Groups that went on to read on a destination after a mirror had written their offset there, or after it was
+    stopped without having done so: GROUP, origin_topic, kind, resumed (where their first poll stood), op_index, time_ns
+    (of that poll), synced (the last offset written before; null: none), processed (offset on the source from which on
+    the group had processed nothing; null: unknown)."""
+    found = once(t, "group_moves", _moves)
+    assert found is not None
+    return found
+
+
+def _moves(t: Tables) -> DataFrame:
+    synced = written(t).where("event != 'checkpoint'")
+    until = synced.select(*GROUP, "kind", "origin_topic", "offset", "source_offset", F.col("time_ns").alias("at_ns"))
+    left_out = _left_out(t, synced)
+    until = until if left_out is None else t.cache(until.unionByName(left_out))
+    polls = t.ops.where("f = 'poll' and type = 'ok' and group is not null").select(
+        F.col("index").alias("op_index"), "cluster", "group", "time_ns"
+    )
+    polls = polls.join(F.broadcast(until.select("cluster", "group").distinct()), ["cluster", "group"], "left_semi")
+    at = t.table("op_records").where("action in ('poll', 'position') and offset is not null and partition is not null")
+    read, stood = F.col("action") == "poll", F.col("action") == "position"
+    at = at.join(polls, "op_index")
+    first = at.groupBy(*GROUP, "op_index", "time_ns").agg(
+        F.coalesce(F.min(F.when(read, F.col("offset"))), F.max(F.when(stood, F.col("offset")))).alias("resumed")
+    )
+    first = first.groupBy(*GROUP).agg(F.min_by(F.struct("resumed", "op_index", "time_ns"), "op_index").alias("f"))
+    first = first.select(*GROUP, "f.*")
+    rows = until.join(F.broadcast(first), list(GROUP)).where("at_ns <= time_ns")
+    last = F.max_by(F.struct(F.col("offset").alias("synced"), "source_offset"), "at_ns")
+    rows = rows.groupBy(*GROUP, "origin_topic", "kind", "resumed", "op_index", "time_ns").agg(last.alias("l"))
+    rows = rows.select("*", "l.*").drop("l").withColumn("source", source_of("cluster"))
+    done = (
+        commits(t)
+        .groupBy(F.col("cluster").alias("source"), "group", "origin_topic", "partition")
+        .agg(F.max(F.coalesce(F.col("processed") + 1, "offset")).alias("done"))
+    )
+    rows = rows.join(done, ["source", "group", "origin_topic", "partition"], "left")
+    return rows.withColumn("processed", F.coalesce("done", "source_offset")).drop("done", "source_offset")
+
+
+def _left_out(t: Tables, synced: DataFrame) -> DataFrame | None:
+    """Groups of an imported history that had committed on the source of a mirror that was then stopped, and that was
+    never seen to write their offset: as `synced`, with the time of the stop. In a run of ours `missing` groups are
+    told by `group_overwritten`."""
+    if not t.stored.imported or not t.has("mirror_states"):
+        return None
+    stops = t.table("mirror_states").where("state in ('STOPPED', 'PAUSED') and topic is not null")
+    stops = stops.groupBy(*PARTITION).agg(F.min("time_ns").alias("at_ns"))
+    stops = stops.withColumns({"source": source_of("cluster"), "origin_topic": t.canonical()})
+    own = commits(t).select(F.col("cluster").alias("source"), "group", "origin_topic", "partition").distinct()
+    rows = own.join(F.broadcast(stops), ["source", "origin_topic", "partition"])
+    rows = rows.join(synced.select(*GROUP).distinct(), list(GROUP), "left_anti")
+    none = F.lit(None).cast("bigint")
+    given = {"kind": F.lit("consumer"), "offset": none, "source_offset": none}
+    return rows.withColumns(given).select(*GROUP, "kind", "origin_topic", "offset", "source_offset", "at_ns")
+
+
+def commits(t: Tables) -> DataFrame:
+    """Acknowledged offset commits, those within committed transactions among them: GROUP, origin_topic, offset,
+    processed, time_ns (from when on it binds), op_index."""
+    ops = t.ops.where("f in ('commit_offset', 'txn') and type = 'ok' and group is not null").select(
+        F.col("index").alias("op_index"), "f", "cluster", "group", "txn", "time_ns"
+    )
+    if t.facts.txn_steps:
+        ends = t.txns.select("cluster", "txn", "txn_outcome", "decided_ns")
+        ops = ops.join(ends, ["cluster", "txn"], "left").where("txn is null or f = 'txn' or txn_outcome = 'committed'")
+        ops = ops.withColumn("time_ns", F.greatest("time_ns", "decided_ns")).drop("txn_outcome", "decided_ns")
+    else:
+        ops = ops.where("txn is null or f = 'txn'")
+    rows = t.table("op_records").where("action = 'commit' and offset is not null and partition is not null")
+    rows = rows.select("op_index", "topic", "partition", "offset", "processed").join(ops.drop("f", "txn"), "op_index")
+    return rows.withColumn("origin_topic", t.canonical())
+
+
+def places(t: Tables) -> DataFrame:
+    """Where each value was sent, and which offset it was given: value, sent_on (cluster), sent_at (offset)."""
+    rows = t.sends.where("offset is not null").groupBy("value", F.col("cluster").alias("sent_on"))
+    return rows.agg(F.max("offset").alias("sent_at"))
+
+
+def skipped(t: Tables) -> DataFrame:
+    """Records of a destination before the point where a moved group resumed, that it had neither processed on the
+    source nor read anywhere: GROUP, kind, offset, value, resumed, op_index, synced."""
+    found = once(t, "group_skipped", _skipped)
+    assert found is not None
+    return found
+
+
+def _skipped(t: Tables) -> DataFrame:
+    if t.has("records"):
+        stored = t.stored_values
+    else:
+        stored = t.sends.where("outcome in ('acked', 'committed') and offset is not null")
+    stored = stored.select(*PARTITION, "offset", "value")
+    moved = F.broadcast(moves(t).select(*GROUP, "kind", "resumed", "op_index", "synced", "processed"))
+    rows = stored.join(moved, list(PARTITION)).where("offset < resumed").join(places(t), "value")
+    local = F.col("sent_on") == F.col("cluster")
+    rows = rows.where(local | (F.col("sent_at") >= F.col("processed"))).drop("sent_on", "sent_at", "processed")
+    read = t.reads.where("group is not null and value is not null").select("group", "value")
+    return rows.distinct().join(read, ["group", "value"], "left_anti")

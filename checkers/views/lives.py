@@ -1,0 +1,114 @@
+"""The lives of topics that were deleted and made again: which of them an operation, or a look at a log, speaks of.
+
+Not a checker: what the views of the history share. `era` counts a topic's lives from 0. What lies wholly before a
+window (see `life_windows`) speaks of the life before it, what lies wholly after it of the next; an operation, or a
+look, that overlaps one may speak of either, and then `era` says of which range of lives (`UNDECIDED` and more). No kind
+may conclude anything from where such a row stands; it may still explain what others show. A look whose log has a topic
+id belongs to the life of that id (see `life_ids`). Below 0: a branch that a failback discarded (see `turns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from checkers.views.life_windows import FOREVER, Topic, Window
+
+if TYPE_CHECKING:
+    from checkers.views.tables import Tables
+
+Lives = Mapping[Topic, tuple[Window, ...]]
+UNDECIDED = 1_000_000
+"""The least era that stands for several lives: UNDECIDED * (first + 1) + last."""
+_MOST = 2_000  # so that the number fits in 32 bits
+_WINDOW = "struct<begin: bigint, end: bigint, begin_ns: bigint, end_ns: bigint, ends: map<int, bigint>>"
+_SCHEMA = f"cluster string, topic string, windows array<{_WINDOW}>"
+
+
+def undecided(era: Column | str = "era") -> Column:
+    """Whether an era stands for several lives."""
+    return F.coalesce((F.col(era) if isinstance(era, str) else era) >= UNDECIDED, F.lit(False))
+
+
+def may_be_same(one: Column, other: Column) -> Column:
+    """Whether two eras may be the same life."""
+
+    def first(era: Column) -> Column:
+        return F.when(era >= UNDECIDED, F.floor(era / UNDECIDED).cast("int") - 1).otherwise(era)
+
+    def last(era: Column) -> Column:
+        return F.when(era >= UNDECIDED, era % UNDECIDED).otherwise(era)
+
+    return (one == other) | (F.greatest(first(one), first(other)) <= F.least(last(one), last(other)))
+
+
+def as_frame(t: Tables, lives: Lives) -> DataFrame | None:
+    """cluster, topic, windows: array of structs as `Window`; None when there are none."""
+    if not lives:
+        return None
+    rows = [
+        (*topic, [(w.begin, w.end, w.begin_ns, w.end_ns, dict(w.ends)) for w in own]) for topic, own in lives.items()
+    ]
+    return F.broadcast(t.spark.createDataFrame(rows, _SCHEMA))
+
+
+def with_era(t: Tables, frame: DataFrame, begin: Column, end: Column) -> DataFrame:
+    """Add `era` to operations: begin and end are the indices of their first and last event (FOREVER: it never ends)."""
+    return _with_era(t, frame, lambda w: w["end"] < begin, lambda w: w["begin"] < end)
+
+
+def with_era_at(t: Tables, frame: DataFrame, begin: Column, end: Column | None = None) -> DataFrame:
+    """Add `era` to what has times alone (in ns); end: of a moment as its begin."""
+    until = begin if end is None else F.coalesce(end, F.lit(FOREVER))
+    return _with_era(t, frame, lambda w: w["end_ns"] <= begin, lambda w: w["begin_ns"] < until)
+
+
+def _with_era(
+    t: Tables, frame: DataFrame, past: Callable[[Column], Column], begun: Callable[[Column], Column]
+) -> DataFrame:
+    """past, begun: of a window, whether it ended before the row's first event, and began before its last."""
+    if t.life_windows is None:
+        return frame.withColumn("era", F.lit(0))
+    rows = frame.join(t.life_windows, ["cluster", "topic"], "left")
+    first = F.size(F.filter("windows", past))
+    last = F.greatest(F.size(F.filter("windows", begun)), first)
+    either = (F.least(first, F.lit(_MOST)) + 1) * UNDECIDED + last
+    era = F.when(F.col("windows").isNull(), 0).when(first == last, first).otherwise(either)
+    return rows.withColumn("era", era.cast("int")).drop("windows")
+
+
+def decided_by_offset(t: Tables, sent: DataFrame) -> DataFrame:
+    """Decide `era` of sends (op, offset) that were invoked within one window and told an offset which the log before it
+    had passed already: they went into the topic that was made again."""
+    if t.life_windows is None:
+        return sent
+    rows = sent.join(t.life_windows, ["cluster", "topic"], "left")
+    first, last = F.floor(F.col("era") / UNDECIDED).cast("int") - 1, F.col("era") % UNDECIDED
+    window = F.when(undecided() & (last == first + 1), F.get("windows", first))
+    passed = (F.col("op") > window["begin"]) & (F.col("offset") < F.try_element_at(window["ends"], F.col("partition")))
+    era = F.when(F.coalesce(passed, F.lit(False)), last).otherwise(F.col("era"))
+    return rows.withColumn("era", era.cast("int")).drop("windows")
+
+
+def with_ended(t: Tables, rows: DataFrame) -> DataFrame:
+    """Add `ended`: whether the life that a row speaks of is over, or may be, or its branch was discarded."""
+    gone = F.coalesce(F.col("era") < 0, F.lit(False))
+    if t.life_windows is None:
+        return rows.withColumn("ended", gone)
+    counted = F.broadcast(t.life_windows.select("cluster", "topic", F.size("windows").alias("windows")))
+    rows = rows.join(counted, ["cluster", "topic"], "left")
+    over = F.coalesce(F.col("windows") > F.col("era"), F.lit(False))
+    return rows.withColumn("ended", gone | over | undecided()).drop("windows")
+
+
+def era_of(windows: tuple[Window, ...], begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As `with_era`, of one topic, in numbers."""
+    first = np.searchsorted(np.array([w.end for w in windows]), begin, side="left").astype(np.int64)
+    last = np.searchsorted(np.array([w.begin for w in windows]), end, side="left").astype(np.int64)
+    last = np.maximum(first, last)
+    return np.where(first == last, first, (np.minimum(first, _MOST) + 1) * UNDECIDED + last)

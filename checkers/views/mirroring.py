@@ -1,0 +1,200 @@
+"""What is known of the mirror itself: what it keeps, which partitions it had to carry, and how far it came.
+
+Not a checker: what the checkers of sections 2 and 3 share. A *pair* is (source, destination), two cluster letters;
+a partition of a pair is named by the topic's name on A (`origin_topic`) and its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from harness.history.ops import Phase
+
+if TYPE_CHECKING:
+    from checkers.views.tables import Tables
+
+PAIR = ("source", "destination", "origin_topic", "partition")
+"""Key columns of a mirrored partition."""
+
+NEVER = (1 << 63) - 1
+_NOT_GOING_ON = ("STOPPED", "STOPPING", "PAUSED", "PAUSING", "FAILED")
+_SHARED: WeakKeyDictionary[Tables, dict[str, DataFrame | None]] = WeakKeyDictionary()
+
+
+def once(t: Tables, name: str, build: Callable[[Tables], DataFrame | None]) -> DataFrame | None:
+    """A view that several checkers of one run share, built and cached on first use."""
+    with t.locks["views"]:
+        views = _SHARED.setdefault(t, {})
+    with t.locks[f"once {name}"]:
+        if name not in views:
+            frame = build(t)
+            views[name] = None if frame is None else t.cache(frame)
+        return views[name]
+
+
+def contract_name(t: Tables) -> str:
+    """Name of the contract that is judged; empty when nobody said."""
+    return str(getattr(t, "contract", None) or t.meta.test.contract or "")
+
+
+def keeps_offsets(t: Tables) -> bool:
+    """Whether the mirror promises equal offsets and batches: by its probed capability, else by the contract."""
+    probed = t.meta.capabilities.get("offset_identity")
+    return bool(probed.yes) if probed is not None else contract_name(t).startswith("cluster-mirror")
+
+
+def carries_aborted(t: Tables) -> bool:
+    """Whether aborted records are carried too, so that they must be on the destination."""
+    probed = t.meta.capabilities.get("aborted_data")
+    if probed is not None:
+        return probed.yes
+    return contract_name(t) not in ("mm2-read-committed", "mm2-exactly-once")
+
+
+def own_transactions(t: Tables) -> frozenset[str]:
+    """Letters of the destinations on which the mirror writes in transactions of its own, which may be aborted and their
+    records written again, whatever the clients of the source do."""
+    if not contract_name(t).startswith("mm2-exactly-once"):
+        return frozenset()
+    return frozenset(destination for _, destination in t.mirror_pairs)
+
+
+def keeps_producer_ids(t: Tables) -> bool:
+    """Whether batches keep their producer ids (then their CRC too)."""
+    return t.meta.test.mirror_options.get("producer_ids", "verbatim") in ("verbatim", "reserved_block")
+
+
+def settled(t: Tables) -> bool:
+    """Whether the run waited, after healing, for the mirror to catch up: then everything had to arrive."""
+    names = {phase.name for phase in t.meta.phases}
+    return not t.stored.imported and bool(names & {Phase.SETTLE, Phase.FINAL, Phase.EVIDENCE})
+
+
+def unclean_clusters(t: Tables) -> frozenset[str]:
+    """Letters of the clusters on which an unclean election was forced; all letters where a fault names none."""
+    if not t.has("faults"):
+        return frozenset()
+    rows = t.table("faults").where("lower(name) like '%unclean%' and action in ('inject', 'bit')")
+    found = {r[0] for r in rows.select("cluster").distinct().collect()}
+    every = {letter for pair in t.mirror_pairs for letter in pair}
+    return frozenset(every if found - every else found)
+
+
+def named_topic(t: Tables, cluster: Column | str, origin: Column | str = "origin_topic") -> Column:
+    """The name, on `cluster`, of the topic called `origin` on A: the other way round than `Tables.canonical`."""
+    c = F.col(cluster) if isinstance(cluster, str) else cluster
+    name = F.col(origin) if isinstance(origin, str) else origin
+    maps = {"B": dict(t.meta.topic_map), **{k: dict(v) for k, v in t.meta.topic_maps.items()}}
+    pairs = [(k, here, there) for k, m in maps.items() for here, there in m.items() if here != there]
+    if not pairs:
+        return name
+    entries = [F.lit(x) for k, here, there in pairs for x in (f"{k}\t{here}", there)]
+    return F.coalesce(F.create_map(*entries)[F.concat_ws("\t", c, name)], name)
+
+
+def compacted_on(t: Tables, *clusters: str) -> list[str]:
+    """Topics (names on A) that are compacted on any of these clusters."""
+    if t.compacted is None:
+        return []
+    rows = t.compacted.where(F.col("cluster").isin(*clusters)).select(t.canonical().alias("origin")).distinct()
+    return sorted(r[0] for r in rows.collect())
+
+
+def states(t: Tables) -> DataFrame:
+    """How the mirror of each partition ended: cluster (destination), origin_topic, partition, last_state, cut_source,
+    cut_destination, cut_ns (of the newest STOPPED row; null unless it is stopped), lag0_ns (time of the newest look at
+    which a running mirror said that nothing was left to carry), lag0_source (where it said that it was, then)."""
+    rows = t.table("mirror_states").where("state is not null").withColumn("origin_topic", t.canonical())
+    newest = Window.partitionBy("cluster", "origin_topic", "partition").orderBy("time_ns")
+    newest = newest.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    stop = F.col("state") == "STOPPED"
+    rows = rows.withColumn("last_state", F.last("state").over(newest))
+    ended = stop & (F.col("last_state") == "STOPPED")
+    cut = F.max_by(F.struct("source_offset", "destination_offset"), F.when(ended, F.col("time_ns")))
+    running = F.col("state").isin("MIRRORING", "UNKNOWN") & (F.col("lag") == 0)
+    found = rows.groupBy("cluster", "origin_topic", "partition").agg(
+        F.first("last_state").alias("last_state"),
+        F.when(F.max(ended), cut).alias("cut"),
+        F.min(F.when(ended, F.col("time_ns"))).alias("cut_ns"),
+        F.max(F.when(running, F.struct("time_ns", "source_offset"))).alias("lag0"),
+    )
+    parts = {"cut_source": "cut.source_offset", "cut_destination": "cut.destination_offset"}
+    parts |= {"lag0_ns": "lag0.time_ns", "lag0_source": "lag0.source_offset"}
+    return found.withColumns({name: F.col(part) for name, part in parts.items()}).drop("cut", "lag0")
+
+
+def scopes(t: Tables) -> DataFrame | None:
+    """Every partition that is to be judged, one row each: PAIR, source_topic, destination_topic, a_start, a_end,
+    b_start, b_end (b_*: null when the topic is not there at all), from_log (the source's log is known, not only its
+    acknowledged sends), and the columns of `states`; stopped; all_due (everything had to arrive).
+
+    Not in it: topics the mirror was not asked to carry, and partitions whose log on the destination was not captured.
+    None without a pair.
+    """
+    return once(t, "scopes", _scopes)
+
+
+def _scopes(t: Tables) -> DataFrame | None:
+    parts = [_pair_scopes(t, source, destination) for source, destination in t.mirror_pairs]
+    if not parts:
+        return None
+    found = parts[0]
+    for part in parts[1:]:
+        found = found.unionByName(part)
+    going = ~F.coalesce("last_state", F.lit("")).isin(*_NOT_GOING_ON)
+    return found.withColumns(
+        {
+            "stopped": F.coalesce(F.col("last_state") == "STOPPED", F.lit(False)),
+            "all_due": going & F.col("from_log") & F.lit(settled(t)),
+        }
+    )
+
+
+def _pair_scopes(t: Tables, source: str, destination: str) -> DataFrame:
+    place = ("origin_topic", "partition")
+    ends = t.truth.where("log_start is not null")
+    a = ends.where(F.col("cluster") == source).select(
+        *place,
+        F.col("topic").alias("source_topic"),
+        F.col("log_start").alias("a_start"),
+        F.col("log_end").alias("a_end"),
+    )
+    sent = t.sends.where((F.col("cluster") == source) & F.col("outcome").isin("acked", "committed"))
+    sent = sent.where("offset is not null and partition is not null").select(*place, F.col("topic").alias("sent_topic"))
+    a = a.withColumn("from_log", F.lit(True)).join(sent.distinct(), list(place), "full")
+    a = a.withColumns(
+        {
+            "source_topic": F.coalesce("source_topic", "sent_topic"),
+            "from_log": F.coalesce("from_log", F.lit(False)),
+        }
+    ).drop("sent_topic")
+    b = ends.where(F.col("cluster") == destination).select(
+        *place,
+        F.col("topic").alias("destination_topic"),
+        F.col("log_start").alias("b_start"),
+        F.col("log_end").alias("b_end"),
+    )
+    looked = (
+        t.table("log_ends")
+        .where(F.col("cluster") == destination)
+        .select(t.canonical().alias("origin_topic"), "partition")
+    )
+    looked = looked.where("partition is not null").distinct().withColumn("looked", F.lit(True))
+    both = a.join(b, list(place), "left").join(looked, list(place), "left")
+    absent = F.col("b_end").isNull()
+    # In a settled run a topic of which no broker of the destination knows was never carried; else its log is unknown.
+    both = both.where(~absent | F.col("looked").isNull()) if settled(t) else both.where(~absent)
+    carried = t.meta.topic_map if destination == "B" else t.meta.topic_maps.get(destination, t.meta.topic_map)
+    if carried:
+        both = both.where(F.col("origin_topic").isin(*carried))
+    named = F.coalesce("destination_topic", named_topic(t, F.lit(destination)))
+    both = both.withColumns(
+        {"source": F.lit(source), "destination": F.lit(destination), "destination_topic": named}
+    ).drop("looked")
+    own = states(t).where(F.col("cluster") == destination).drop("cluster")
+    return both.join(F.broadcast(own), list(place), "left")

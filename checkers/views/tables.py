@@ -1,0 +1,433 @@
+"""Shared, cached views over a run's stored tables: what every checker starts from.
+
+All are DataFrame expressions and sparse in offsets: a log that starts at 10^12 costs what one that starts at 0
+costs. Each view is built at most once per run. Clusters are letters; `topic` is always the name on that cluster,
+and `origin_topic` the name on A (`canonical`), so that two clusters can be joined.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from checkers.judge import under_faults
+from checkers.prefilter import screen
+from checkers.spark.scratch import Scratch
+from checkers.spark.session import SMALL_ROWS
+from checkers.spark.stored import Stored, open_stored
+from checkers.views import completeness, history, life_ids, life_windows, lives, partitions
+from checkers.views import value_outcomes as fates
+from checkers.views.cache import Locks, view
+from checkers.views.history_facts import Facts, learn
+from checkers.views.turns import Turns
+from checkers.views.turns import turns as find_turns
+from harness.history.runfile import RunMeta
+from harness.internal_topics import INTERNAL_TOPICS
+from harness.remains import RESULTS, SCRATCH, ready_results
+
+PARTITION = ("cluster", "topic", "partition")
+REPLICA = ("cluster", "topic", "partition", "broker")
+_SMALL_BYTES = 64 * 1024 * 1024
+_LOGS = ("batches", "records", "log_ends")
+_NAMES = ", ".join(f"'{name}'" for name in INTERNAL_TOPICS)
+_OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row that does not name its topic is nobody's own
+
+
+class Tables:
+    """The views of one run. Give it to a checker's `find`."""
+
+    def __init__(self, stored: Stored, *, contract: str | None = None) -> None:
+        self.locks = Locks()
+        self.stored = stored
+        self.contract = contract
+        self.spark: SparkSession = stored.spark
+        self.meta: RunMeta = stored.meta
+        folder = stored.path / RESULTS / f"{SCRATCH}{uuid.uuid4().hex[:8]}"
+        self._scratch = Scratch(folder, stored.spark, small=not self.large and stored.size <= _SMALL_BYTES)
+
+    @classmethod
+    def open(cls, path: Path, spark: SparkSession, *, contract: str | None = None) -> Tables:
+        """Open a run folder. contract: name of the one to judge by, if not the run's own.
+
+        Raises HistoryError; StorageError where no results can be stored.
+        """
+        stored = open_stored(path, spark)
+        ready_results(path)
+        return cls(stored, contract=contract)
+
+    # -- stored tables ------------------------------------------------------------------------------------------
+
+    def has(self, table: str) -> bool:
+        """Whether a stored table is there."""
+        return self.stored.has(table)
+
+    def table(self, name: str) -> DataFrame:
+        """A stored table, all columns of the schema; empty when it is missing. Mirrors' own topics are left out."""
+        found = self.stored.table(name)
+        return found.where(f"not {_OWN}") if name in _LOGS else found
+
+    def own_topics(self, name: str) -> DataFrame:
+        """What a table of logs (batches, records, log_ends) says of topics in which mirrors keep their state."""
+        return self.stored.table(name).where(_OWN)
+
+    def cache(self, frame: DataFrame) -> DataFrame:
+        """Compute a view now, once, for several checkers (see `scratch`); removed by `close`."""
+        return self._scratch.keep(frame)
+
+    def is_empty(self, frame: DataFrame) -> bool:
+        """Whether it is a cached view (itself, not one made of it) without rows."""
+        return self._scratch.is_empty(frame)
+
+    def store(self, frame: DataFrame) -> Path:
+        """As `cache`, but gives the folder of Parquet files."""
+        return self._scratch.store(frame)
+
+    def close(self) -> None:
+        """Remove what was kept."""
+        self._scratch.close()
+
+    # -- topics -------------------------------------------------------------------------------------------------
+
+    def canonical(self, cluster: Column | str = "cluster", topic: Column | str = "topic") -> Column:
+        """The topic's name on A, of a topic named `topic` on `cluster`."""
+        c = F.col(cluster) if isinstance(cluster, str) else cluster
+        name = F.col(topic) if isinstance(topic, str) else topic
+        maps = {"B": dict(self.meta.topic_map), **{k: dict(v) for k, v in self.meta.topic_maps.items()}}
+        pairs = [(k, there, here) for k, m in maps.items() for here, there in m.items() if here != there]
+        if not pairs:
+            return name
+        entries = [F.lit(x) for k, there, here in pairs for x in (f"{k}\t{there}", here)]
+        return F.coalesce(F.create_map(*entries)[F.concat_ws("\t", c, name)], name)
+
+    @view
+    def mirror_pairs(self) -> tuple[tuple[str, str], ...]:
+        """(source, destination) letters, in the order of the chain: A→B, then B→C when there is a C."""
+        letters = set(self.meta.clusters)
+        if not letters:
+            looks = self.table("log_ends").select("cluster").union(self.table("ops").select("cluster"))
+            letters = {r[0] for r in looks.distinct().collect() if r[0] in ("A", "B", "C")}
+        return tuple((s, d) for s, d in (("A", "B"), ("B", "C")) if s in letters and d in letters)
+
+    # -- the evidence: replicas' logs ---------------------------------------------------------------------------
+
+    @view
+    def expected(self) -> DataFrame | None:
+        """The replicas whose logs had to be captured. See `completeness.replicas_expected`."""
+        return completeness.replicas_expected(self)
+
+    @view
+    def gaps(self) -> tuple[completeness.Gap, ...]:
+        """The replicas whose logs are missing or incomplete. See `completeness`."""
+        return completeness.gaps(self)
+
+    @view
+    def replicas(self) -> DataFrame:
+        """The last look at each replica whose log is complete: cluster, topic, partition, broker, look, time_ns,
+        log_start, log_end, high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, era,
+        origin_topic.
+
+        In a run of ours the last look is the cluster's last (a replica that was dead then has none); in an
+        imported history each replica's own last. Of a topic that was made again those of its newest life alone, which
+        is the column `era`.
+        """
+        ends = self.table("log_ends").where("broker is not null and log_end is not null")
+        ends = ends.withColumn("look", F.coalesce("look", F.lit(0)))
+        scope = REPLICA if self.stored.imported else ("cluster",)
+        newest = Window.partitionBy(*scope)
+        last = ends.withColumn("_last", F.max("look").over(newest)).where("look = _last").drop("_last")
+        order = Window.partitionBy(*REPLICA).orderBy(F.desc("time_ns"), F.desc("log_end"))
+        last = last.withColumn("_n", F.row_number().over(order)).where("_n = 1").drop("_n")
+        if self.expected is not None:
+            incomplete = self.expected.where("not complete").select(*REPLICA)
+            last = last.join(F.broadcast(incomplete), list(REPLICA), "left_anti")
+        last = life_ids.of_the_newest_life(self, last)
+        return self.cache(last.withColumn("origin_topic", self.canonical()))
+
+    @view
+    def log(self) -> DataFrame:
+        """Every record (control records included) of every replica at its last look: the columns of `records`,
+        `origin_topic`, the replica's log_start, log_end, high_watermark, last_stable, look_ns, and of data records
+        `in_txn`: whether it belongs to a transaction; `txn_end`: the control type of the first marker of its producer
+        id behind it in that log (null outside transactions and for an open one); `txn_end_at`: its offset; `aborted`:
+        whether it is ABORT.
+        """
+        return self._with_txn_end(self._at_last_look(self.table("records")))
+
+    @view
+    def log_batches(self) -> DataFrame:
+        """Every batch of every replica at its last look: the columns of `batches`, `origin_topic`, and the replica's
+        log_start, log_end, high_watermark, last_stable."""
+        return self._at_last_look(self.table("batches"))
+
+    @view
+    def _markers(self) -> bool:
+        return self.table("records").where("control_type in ('COMMIT', 'ABORT')").limit(1).count() > 0
+
+    @staticmethod
+    def _in_transaction() -> Column:
+        # Brokers keep no state for ids below -1: what they show of those is not held back.
+        data = F.col("control_type").isNull() & (F.col("producer_id") >= -1)
+        return data & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
+
+    def _with_txn_end(self, log: DataFrame) -> DataFrame:
+        if not self._markers:
+            none = {"txn_end": F.lit(None).cast("string"), "txn_end_at": F.lit(None).cast("bigint")}
+            return log.withColumns({"in_txn": self._in_transaction(), **none, "aborted": F.lit(False)})
+        # Not by epoch: with transaction version 2 a marker carries the epoch after that of its records.
+        # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
+        # An imported history may name a transaction and no producer id.
+        named = F.when(F.col("producer_id") == -1, F.col("txn"))
+        ahead = Window.partitionBy(*REPLICA, "producer_id", named).orderBy(F.desc("offset"))
+        ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.struct("control_type", "offset"))
+        log = log.withColumn("in_txn", self._in_transaction())
+        log = log.withColumn("_end", F.when(F.col("in_txn"), F.last(marker, ignorenulls=True).over(ahead)))
+        log = log.withColumns({"txn_end": F.col("_end.control_type"), "txn_end_at": F.col("_end.offset")}).drop("_end")
+        return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
+
+    def _at_last_look(self, frame: DataFrame) -> DataFrame:
+        keep = (*REPLICA, "look", "log_start", "log_end", "high_watermark", "last_stable", "origin_topic")
+        looks = F.broadcast(self.replicas.select(*keep, F.col("time_ns").alias("look_ns")))
+        frame = frame.withColumn("look", F.coalesce("look", F.lit(0)))
+        return frame.join(looks, [*REPLICA, "look"])
+
+    @view
+    def truth(self) -> DataFrame:
+        """The replica whose log counts, one row per partition: the columns of `replicas`.
+
+        The known leader, if its log was stored; otherwise, or where no leader is known, the replica whose last batch
+        has the greatest leader epoch, then the longest log: the order in which Kafka's own truncation would settle it.
+        Where the leader is known and its log is incomplete, only another in-sync replica can stand for it.
+        """
+        epochs = (
+            self.table("records")
+            .withColumn("look", F.coalesce("look", F.lit(0)))
+            .groupBy(*REPLICA, "look")
+            .agg(F.max("leader_epoch").alias("_epoch"), F.count("*").alias("_records"))
+        )
+        stored = (F.coalesce("_records", F.lit(0)) > 0) | (F.col("log_end") == F.col("log_start"))
+        leads = F.coalesce(F.col("leader") == F.col("broker"), F.lit(False))
+        order = Window.partitionBy(*PARTITION).orderBy(
+            stored.desc(), leads.desc(), F.col("_epoch").desc_nulls_last(), F.desc("log_end"), F.asc("broker")
+        )
+        ranked = self.replicas.join(epochs, [*REPLICA, "look"], "left").withColumn("_n", F.row_number().over(order))
+        first = ranked.where("_n = 1").drop("_n", "_epoch", "_records")
+        if self.expected is None:
+            return self.cache(first)
+        incomplete = self.expected.where("not complete").select(*PARTITION, F.col("broker").alias("leader"))
+        led = first.join(F.broadcast(incomplete), [*PARTITION, "leader"], "left_semi")
+        lagging = led.where(~F.coalesce(F.array_contains("isr", F.col("broker")), F.lit(False))).select(*PARTITION)
+        return self.cache(first.join(F.broadcast(lagging), list(PARTITION), "left_anti"))
+
+    @view
+    def truth_log(self) -> DataFrame:
+        """The records of the replica that counts (`truth`), one log per partition: columns as `log`."""
+        log = self._at_last_look(self.table("records"))
+        log = log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA))
+        return self.cache(self._with_txn_end(log))
+
+    @view
+    def carried_under_faults(self) -> under_faults.Carried:
+        """What the mirror carried under each fault. See `under_faults`."""
+        return under_faults.carried_under_faults(self)
+
+    @view
+    def cuts(self) -> DataFrame:
+        """Where the mirror ended: cluster (destination), topic (its name there), origin_topic, partition,
+        source_offset, destination_offset, time_ns. One row per partition of the newest STOPPED look."""
+        order = Window.partitionBy("cluster", "topic", "partition").orderBy(F.desc("time_ns"))
+        stopped = self.table("mirror_states").where("state = 'STOPPED'")
+        last = stopped.withColumn("_n", F.row_number().over(order)).where("_n = 1")
+        return last.withColumn("origin_topic", self.canonical()).select(
+            "cluster", "topic", "origin_topic", "partition", "source_offset", "destination_offset", "time_ns"
+        )
+
+    # -- the history: what clients did --------------------------------------------------------------------------
+
+    @view
+    def facts(self) -> Facts:
+        """What the history contains at all."""
+        return learn(self.stored)
+
+    @view
+    def ops(self) -> DataFrame:
+        """Events with `op`, the index of the invoke that the event belongs to. See `history.paired_ops`."""
+        return history.paired_ops(self)
+
+    @view
+    def lives(self) -> lives.Lives:
+        """Topics that were deleted, and when which of their lives ended. See `life_windows.windows`."""
+        return life_windows.windows(self)
+
+    @view
+    def life_windows(self) -> DataFrame | None:
+        """`lives` to join with; None where no topic was deleted. See `lives.as_frame`."""
+        return lives.as_frame(self, self.lives)
+
+    @view
+    def lives_by_id(self) -> DataFrame | None:
+        """Logs whose life is told by their topic id. See `life_ids.by_id`."""
+        return life_ids.by_id(self)
+
+    @view
+    def turns(self) -> Turns:
+        """When which partitions were failed back to. See `turns.turns`."""
+        return find_turns(self)
+
+    @view
+    def txns(self) -> DataFrame:
+        """Transactions made of separate steps and how they ended. See `history.transactions`."""
+        return history.transactions(self)
+
+    @view
+    def sends(self) -> DataFrame:
+        """One row per value and operation that sent it: op (invoke index), position, value, key, cluster, topic,
+        origin_topic, partition, era, straddles, offset, process, client, txn, f, type (ok, fail, info: the
+        operation's), outcome, invoke_ns, done_index, done_ns, decided_index, commit_asked, producer_id, producer_epoch,
+        sequence, phase.
+
+        outcome: `acked` (outside a transaction), `committed`, `aborted`, `failed`, `unknown`. An operation with two
+        completions that contradict each other, or with none, is `unknown`. era: see `lives`; straddles: by when it was
+        sent and answered it may be of several lives, though its offset may have decided. commit_asked:
+        index of the first request to commit its transaction (`history.NEVER`: nobody asked; null: not known, or outside
+        transactions).
+        """
+        return self.cache(history.sends(self))
+
+    @view
+    def reads(self) -> DataFrame:
+        """One row per record that a poll returned: op_index (of the completion), op, position, value, cluster, topic,
+        origin_topic, partition, era, offset, leader_epoch, process, client, f, txn, group, isolation, reset, phase,
+        type, time_ns."""
+        return self.cache(history.reads(self))
+
+    @view
+    def polled(self) -> DataFrame:
+        """What polls returned, one row per cluster, topic, partition, era, offset and value: op_index (of the first
+        such poll), readers (polls), final (a final read returned it), committed (a read_committed poll did),
+        first_ns."""
+        return self.cache(history.polled(self.reads))
+
+    @property
+    def transactional(self) -> bool:
+        """Whether there are transactions: of clients, or in a log (a mirror's own, say)."""
+        return self.facts.transactional or (self.has("records") and self._markers)
+
+    @view
+    def logged_values(self) -> DataFrame:
+        """Data records of the logs that count: cluster, topic, partition, era, offset, value, producer_id,
+        producer_epoch, sequence, and txn_end: COMMIT, ABORT or OPEN (null outside transactions)."""
+        rows = self.truth_log.where("control_type is null and value is not null")
+        rows = rows.join(F.broadcast(self.truth.select(*PARTITION, "era")), list(PARTITION))
+        end = F.when(F.col("in_txn"), F.coalesce("txn_end", F.lit("OPEN")))
+        producer = ("producer_id", "producer_epoch", "sequence")
+        return rows.select(*PARTITION, "era", "offset", "value", *producer, end.alias("txn_end"))
+
+    @view
+    def stored_values(self) -> DataFrame:
+        """Data records of the logs that count, aborted ones left out: cluster, topic, partition, era, offset, value."""
+        rows = self.logged_values.where("txn_end is null or txn_end != 'ABORT'")
+        return rows.select(*PARTITION, "era", "offset", "value")
+
+    @view
+    def seen(self) -> DataFrame:
+        """What was seen where, by polls or in the log that counts: the columns of `polled`; stored (the log holds it,
+        not aborted); and of what the log holds, aborted or not, producer_id, producer_epoch, sequence and txn_end, as
+        `logged_values` (null where it does not). readers is 0, and op_index and first_ns null, where only the log shows
+        it; what it shows aborted is left out where nobody read it."""
+        return self.cache(history.seen(self.polled, self.logged_values if self.has("records") else None))
+
+    # -- the close look and the sieve before it -----------------------------------------------------------------
+
+    @property
+    def large(self) -> bool:
+        """Whether the run is large enough for the sieve."""
+        return self.stored.rows > SMALL_ROWS
+
+    @property
+    def screened(self) -> bool:
+        """Whether the close look is taken at what the sieve lets through, or at everything."""
+        return self.large
+
+    @view
+    def sieve(self) -> screen.Sieve:
+        """The sieve over a large run."""
+        return screen.Sieve(self)
+
+    @property
+    def _near(self) -> DataFrame:
+        return self.sieve.suspects
+
+    @view
+    def near_sends(self) -> DataFrame:
+        """`sends`, of the values that need a close look alone."""
+        return self.cache(history.sends(self, only=self._near)) if self.screened else self.sends
+
+    @view
+    def near_reads(self) -> DataFrame:
+        """`reads`, of the values that need a close look alone."""
+        return self.cache(history.reads(self, only=self._near)) if self.screened else self.reads
+
+    @view
+    def near_polled(self) -> DataFrame:
+        """`polled`, of the values that need a close look alone."""
+        return self.cache(history.polled(self.near_reads)) if self.screened else self.polled
+
+    @view
+    def near_seen(self) -> DataFrame:
+        """`seen`, of the values that need a close look alone."""
+        if not self.screened:
+            return self.seen
+        return self.cache(history.seen(self.near_polled, self.near_logged if self.has("records") else None))
+
+    @property
+    def near_logged(self) -> DataFrame:
+        """`logged_values`, of the values that need a close look alone."""
+        if not self.screened:
+            return self.logged_values
+        return self.logged_values.withColumn("vh", F.xxhash64("value")).join(self._near, "vh", "left_semi").drop("vh")
+
+    @view
+    def final_state(self) -> DataFrame:
+        """What is known of each partition at the end. See `partitions.final_state`."""
+        return partitions.final_state(self)
+
+    @view
+    def observed(self) -> frozenset[tuple[str, str]]:
+        """(cluster, topic) of which at least one partition was looked at."""
+        rows = self.final_state.where("cluster is not null and topic is not null")
+        return frozenset((r[0], r[1]) for r in rows.select("cluster", "topic").distinct().collect())
+
+    @view
+    def compacted(self) -> DataFrame | None:
+        """Topics that are compacted, as far as their configuration is known: cluster, topic; None when none is."""
+        if not self.has("configs"):
+            return None
+        policies = self.table("configs").where("name = 'cleanup.policy' and value like '%compact%'")
+        return None if policies.isEmpty() else policies.select("cluster", "topic").distinct()
+
+    @view
+    def suspects(self) -> DataFrame:
+        """Values of which something may be wrong, with all that is known of them. See `fates.suspects`."""
+        return fates.suspects(self)
+
+    @view
+    def unsuspected(self) -> frozenset[str]:
+        """Checkers that have nothing to find, because no value is worth their look."""
+        if self.screened:
+            return fates.CHECKERS if self.is_empty(self._near) else frozenset()
+        if not self.is_empty(self.suspects) or not self.is_empty(self.conflicts):
+            return frozenset()
+        return fates.CHECKERS - ({"aborted_read"} if self.facts.transactional else frozenset())
+
+    @view
+    def conflicts(self) -> DataFrame:
+        """The rows of `near_seen` at offsets where two or more values were seen."""
+        place = [*PARTITION, "era", "offset"]
+        seen = self.near_seen.where(~lives.undecided())
+        mixed = seen.groupBy(*place).agg(F.min("value").alias("_least"), F.max("value").alias("_most"))
+        mixed = mixed.where("_least != _most").select(*place)
+        return self.cache(seen.join(mixed, place, "left_semi"))

@@ -1,0 +1,264 @@
+"""What became of each value: every send joined with every place where its value was seen, in one pass.
+
+Most rows of most histories are clean. One pass marks those that are not, and only those are kept; the client
+checkers then work on the few. Marks are boolean columns that start with `is_`; a mark says "look here", and the
+checker of that kind decides.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.views.history import KEY, NEVER
+from checkers.views.lives import may_be_same, undecided, with_ended
+from checkers.views.mirroring import unclean_clusters
+from checkers.views.send_lines import with_earlier
+
+if TYPE_CHECKING:
+    from checkers.views.tables import Tables
+
+PARTITION = ("cluster", "topic", "partition")
+PLACE = ("cluster", "topic", "origin_topic", "partition", "era", "offset", "op_index")
+MARKS = (
+    *("is_lost", "is_unseen", "is_elsewhere", "is_overlaid", "is_unsent", "is_misplaced", "is_duplicate"),
+    *("is_undone", "is_torn", "is_ack_back", "is_reordered"),
+)
+CHECKERS = frozenset(
+    ("lost_write", "duplicate", "inconsistent_offsets", "misplaced", "aborted_read", "torn_transaction")
+) | {"ack_mismatch", "send_order"}
+"""Checkers that look at suspects and conflicts alone; `aborted_read` at what transactions read, besides."""
+_LOGGED = ("producer_id", "producer_epoch", "sequence", "txn_end")
+_SENT = ("op", "cluster", "topic", "origin_topic", "partition", "era", "offset", "outcome")
+
+
+def suspects(t: Tables) -> DataFrame:
+    """Rows that some checker must look at: the columns of `Tables.sends` (null for a value that was never sent), those
+    of `final_state`, the marks, and
+
+    - attempts: array of structs, every send of the value; others: all but this one;
+    - places: array of structs: PLACE, readers, final, committed, stored, and as `Tables.logged_values` producer_id,
+      producer_epoch, sequence and txn_end;
+    - era: of a send that overlapped a deletion, the life in which its value is seen where it was told that it lies;
+    - mine: places of what may be this send's copy: all but those at which another send was told that it lies; own: of
+      these, those on the cluster it was sent to; here: those of its own partition;
+    - before_ack, before_seen: structs, the previous sends of the process; lost_form.
+    """
+    rows = _joined(t)
+    rows = _marked(t, rows)
+    rows = _ordered(t, rows)
+    rows = _torn(t, rows) if t.facts.transactional else rows.withColumn("is_torn", F.lit(False))
+    return t.cache(rows.where(reduce(Column.__or__, [F.col(m) for m in MARKS])))
+
+
+def told(place: Column, send: Column) -> Column:
+    """Whether a send was told that it lies at this place, in what may be the same life. Both are structs."""
+    same = [place[name] == send[name] for name in (*PARTITION, "offset")]
+    return F.coalesce(reduce(Column.__and__, same) & may_be_same(place["era"], send["era"]), F.lit(False))
+
+
+def may_hold(place: Column, send: Column) -> Column:
+    """Whether a send may have a copy at a place that nobody was told: on another cluster, or, of a send that was told
+    no offset, in its partition."""
+    same = (place["origin_topic"] == send["origin_topic"]) & (
+        F.coalesce(send["partition"], place["partition"]) == place["partition"]
+    )
+    return F.coalesce((place["cluster"] != send["cluster"]) | (send["offset"].isNull() & same), F.lit(False))
+
+
+def undone(place: Column, send: Column, sends: Column) -> Column:
+    """Whether the copy at a place can only be that of a send that was aborted or refused; `sends`: all of its value."""
+    is_undone = send["outcome"].isin("aborted", "failed")
+    others = F.exists(sends, lambda s: told(place, s))
+    lawful = F.exists(sends, lambda s: ~s["outcome"].isin("aborted", "failed") & may_hold(place, s))
+    return is_undone & (told(place, send) | (~others & ~lawful))
+
+
+def _this() -> Column:
+    """The row's own send, as a struct."""
+    return F.struct(*_SENT)
+
+
+def _joined(t: Tables) -> DataFrame:
+    seen = t.near_seen.withColumn("origin_topic", t.canonical())
+    place = F.struct(*PLACE, *("readers", "final", "committed", "stored"), *_LOGGED)
+    places = seen.groupBy("value").agg(F.collect_list(place).alias("places"))
+    rows = t.near_sends.join(places, "value", "full")
+    if t.life_windows is not None:
+        rows = _decided_by_place(rows)
+    rows = rows.join(F.broadcast(t.final_state), list(KEY), "left")
+    looked = F.coalesce(F.col("look_ns") >= F.coalesce("done_ns", "invoke_ns"), F.lit(False))
+    looked = looked & F.coalesce(F.col("log_start") == 0, F.lit(False))
+    send = F.struct(*_SENT, "producer_id", "producer_epoch", "sequence", looked.alias("looked"))
+    every = F.collect_list(F.when(F.col("op").isNotNull(), send)).over(Window.partitionBy("value"))
+    rows = rows.withColumn("attempts", every)
+    if t.compacted is None:
+        rows = rows.withColumn("compacted", F.lit(False))
+    else:
+        flags = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
+        rows = rows.join(flags, ["cluster", "topic"], "left").fillna({"compacted": False})
+    rows = with_ended(t, rows).withColumnRenamed("ended", "deleted")
+    rows = rows.withColumn("places", F.coalesce("places", F.array()))
+    sent = F.col("op").isNotNull()
+    others = F.filter("attempts", lambda s: (s["op"] != F.col("op")) | (s["cluster"] != F.col("cluster")))
+    rows = rows.withColumn("others", others)
+    mine = F.filter("places", lambda p: told(p, _this()) | ~F.exists("others", lambda s: told(p, s)))
+    rows = rows.withColumn("mine", F.when(sent, mine).otherwise(F.slice("places", 1, 0)))
+    rows = rows.withColumn("own", F.filter("mine", lambda p: p["cluster"] == F.col("cluster")))
+    here = F.filter(
+        "own",
+        lambda p: (
+            (p["topic"] == F.col("topic"))
+            & (F.coalesce(F.col("partition"), p["partition"]) == p["partition"])
+            & (p["era"] == F.col("era"))
+        ),
+    )
+    rows = rows.withColumn("here", here)
+    if not t.transactional or not t.has("records"):
+        return rows.withColumn("hidden", F.lit(False))
+    # Told an offset at which the log holds it, aborted: it lies there, though nobody sees it.
+    aborted = t.near_logged.where("txn_end = 'ABORT'").select(*KEY, "offset", "value").distinct()
+    rows = rows.join(aborted.withColumn("hidden", F.lit(True)), [*KEY, "offset", "value"], "left")
+    return rows.fillna({"hidden": False})
+
+
+def _decided_by_place(rows: DataFrame) -> DataFrame:
+    """Decide `era` of sends that overlapped a deletion and whose value is seen, in one life, where it may lie."""
+
+    def there(p: Column) -> Column:
+        same = [p[name] == F.col(name) for name in PARTITION[:2]]
+        same += [F.coalesce(p[name] == F.col(name), F.col(name).isNull()) for name in ("partition", "offset")]
+        return ~undecided(p["era"]) & reduce(Column.__and__, same) & may_be_same(p["era"], F.col("era"))
+
+    eras = F.transform(F.filter("places", there), lambda p: p["era"])
+    return rows.withColumn("era", F.coalesce(F.when(undecided(), F.array_min(eras)), F.col("era")))
+
+
+def _marked(t: Tables, rows: DataFrame) -> DataFrame:
+    false, col = F.lit(False), F.col
+    read = F.exists("own", lambda p: p["readers"] > 0)
+    # A writer that notes final reads without marking their polls: then any poll may have been the final one.
+    final = F.when(col("max_final").isNull(), read).otherwise(F.exists("own", lambda p: p["final"]))
+    stored = F.exists("own", lambda p: p["stored"])
+    must = col("outcome").isin("acked", "committed") & ~col("deleted")
+    done = F.coalesce("done_ns", "invoke_ns")
+
+    def since(start: str) -> Column:
+        """Whether the record lies in a log that starts there; null offset: only if nothing can have expired."""
+        return F.coalesce(col("offset") >= col(start), col(start) == 0)
+
+    by_log = F.coalesce(col("look_ns") >= done, false)
+    by_final = F.coalesce(col("final_ns") >= done, false)
+    unread = ~by_log & ~by_final & ~read & ~stored
+    passed = F.coalesce(col("max_read") > col("offset"), false)
+    unexpired = F.coalesce(col("offset") >= col("log_start"), F.lit(True))
+    lost_form = (
+        F.when(by_log & since("log_start") & ~stored, "gone")
+        .when(by_final & since("final_start") & ~final & (~by_log | since("log_start")), "unreadable")
+        .when(unread & passed & unexpired, "passed")
+    )
+    unknowable = (
+        (by_log | by_final) & col("offset").isNull() & ~read & ~stored & ~(since("log_start") | since("final_start"))
+    )
+    asked = _asked(t)
+    here_at = F.exists("here", lambda p: p["offset"] == col("offset"))
+    start = F.greatest(F.coalesce("log_start", F.lit(0)), F.coalesce("final_start", F.lit(0)))
+    # What was told of an offset binds, however the operation or its transaction ended.
+    answered = must | (col("outcome").isin("unknown", "aborted") & ~col("deleted"))
+    answered = answered & (col("offset") >= start) & ~col("hidden")
+    strayed = F.exists(
+        "places",
+        lambda p: (p["origin_topic"] != col("origin_topic")) | F.coalesce(p["partition"] != col("partition"), false),
+    )
+    decided = F.filter("places", lambda p: ~undecided(p["era"]))
+    spots = F.transform(decided, lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
+    sent = col("op").isNotNull()
+    return rows.withColumns(
+        {
+            "lost_form": F.when(must & ~col("compacted"), lost_form),
+            "is_unseen": F.coalesce(must & ~col("compacted") & ((unread & ~passed & asked) | unknowable), false),
+            "is_elsewhere": F.coalesce(answered & ~here_at & (F.size("here") > 0), false),
+            "is_overlaid": F.coalesce(answered & (F.size("own") == 0), false),
+            "is_unsent": ~sent,
+            "is_misplaced": F.coalesce(sent & strayed, false),
+            "is_duplicate": F.size(spots) > F.size(F.array_distinct(spots)),
+            "is_undone": F.coalesce(sent & F.exists("places", lambda p: shown_undone(t, p)), false),
+        }
+    ).withColumn("is_lost", col("lost_form").isNotNull())
+
+
+def _asked(t: Tables) -> Column:
+    """Whether somebody has to have looked at the record. An imported history may look at a topic on one cluster alone,
+    because only its mirror is shown; nothing is asked of it on the others then."""
+    if not t.stored.imported or not t.observed:
+        return F.lit(True)
+    there = [f"{cluster}\t{topic}" for cluster, topic in sorted(t.observed)]
+    origins = t.spark.createDataFrame(sorted(t.observed), "cluster string, topic string").select(
+        t.canonical().alias("o")
+    )
+    shown = sorted({row["o"] for row in origins.collect()})
+    return F.concat_ws("\t", "cluster", "topic").isin(*there) | ~F.col("origin_topic").isin(*shown)
+
+
+def shown_undone(t: Tables, place: Column) -> Column:
+    """Whether a place shows, or its log will show to those who may not see it, what was undone: the row's own send,
+    or any copy that the log of its cluster holds aborted and a read_committed poll returned. Rows as `suspects`."""
+    aborted = F.col("outcome") == "aborted"
+    committed = place["stored"] & (place["txn_end"] == "COMMIT")
+    by_client = F.when(aborted, place["committed"] | committed).otherwise((place["readers"] > 0) | place["stored"])
+    by_client = by_client & undone(place, _this(), F.col("attempts"))
+    by_log = place["committed"] & (place["txn_end"] == "ABORT")
+    # There a record that was committed once may have lost its marker, and got another one.
+    rewritten = unclean_clusters(t) | {cluster for cluster, _, _ in t.turns}
+    by_log = by_log & ~place["cluster"].isin(*sorted(rewritten)) if rewritten else by_log
+    return F.coalesce(by_client, F.lit(False)) | F.coalesce(by_log, F.lit(False))
+
+
+def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
+    """Compare each send with the earlier sends of its process to its partition."""
+    col = F.col
+    acked = col("outcome").isin("acked", "committed")
+    told = acked & col("offset").isNotNull()
+    there = F.filter("here", lambda p: F.coalesce(p["txn_end"] != "ABORT", F.lit(True)))
+    at = F.transform(there, lambda p: p["offset"])
+    first = F.when(F.array_contains(at, col("offset")), col("offset")).otherwise(F.array_min(at))
+    # A record that was read and then lost says nothing of the order of those that stayed.
+    rows = rows.withColumn("first_seen", F.when(acked & col("lost_form").isNull(), first))
+    rows = with_earlier(t, rows)
+    same = col("before_seen.client").eqNullSafe(col("client"))
+    return rows.withColumns(
+        {
+            "is_ack_back": F.coalesce(told & (col("offset") < col("before_ack.offset")), F.lit(False)),
+            "is_reordered": F.coalesce(same & (col("first_seen") < col("before_seen.offset")), F.lit(False)),
+        }
+    )
+
+
+def _torn(t: Tables, rows: DataFrame) -> DataFrame:
+    """Mark records of a transaction that read_committed readers passed over although they were shown another, and
+    those of an undecided one that the log does not hold although it, or a reader, shows another one committed."""
+    col, false = F.col, F.lit(False)
+    whole = F.when(col("f") == "txn", F.concat(F.lit("op "), col("op").cast("string")))
+    key = F.coalesce("txn", whole, F.concat(F.lit("none "), col("value")))
+    visible = F.exists("own", lambda p: p["committed"])
+    ended = F.exists("own", lambda p: F.coalesce(p["stored"] & (p["txn_end"] == "COMMIT"), false))
+    stored = F.exists("own", lambda p: p["stored"])
+    known = F.coalesce(col("offset"), F.array_min(F.transform("here", lambda p: p["offset"])))
+    # Where nobody ever asked to commit it, what is seen of it was shown too early (`precommitted_read`).
+    undecided = (col("outcome") == "unknown") & F.coalesce(col("commit_asked") != NEVER, F.lit(True))
+    appended = F.col("offset").isNotNull() | (F.size("own") > 0)
+    there = (col("outcome") == "committed") | (undecided & appended)
+    passed = (col("rc_end") > known) & (col("rc_start") <= known)
+    if not t.has("final_reads"):
+        passed = (col("max_committed") > known) & ~stored & F.coalesce(known >= col("log_start"), F.lit(True))
+    by_log = F.coalesce(col("look_ns") >= F.coalesce("done_ns", "invoke_ns"), false)
+    gone = undecided & by_log & F.coalesce(col("offset") >= col("log_start"), false) & ~stored
+    in_txn = col("txn").isNotNull() | whole.isNotNull()
+    window = Window.partitionBy("cluster", key)
+    shown = F.max(in_txn & visible).over(window)
+    shown_at_all = F.max(in_txn & (visible | ended)).over(window)
+    torn = in_txn & there & ~visible & ((shown & passed) | (shown_at_all & F.coalesce(gone, false)))
+    return rows.withColumn("is_torn", F.coalesce(torn & ~col("deleted") & ~col("compacted"), false))
