@@ -25,11 +25,11 @@ from harness.clusters.images import ImageSet, ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
 from harness.errors import ShatterError
-from harness.mirrors import REGISTRY, MirrorContext
-from harness.mirrors.base import Mirror
-from harness.mirrors.site import TopologySite
 from harness.provision import make_plan
 from harness.testspec import TestSpec
+from mirrors import REGISTRY, MirrorContext
+from mirrors.base import Mirror
+from mirrors.site import TopologySite
 
 SUBJECTS = {
     "reference": TestSpec(mirror="reference"),

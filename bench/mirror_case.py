@@ -22,10 +22,10 @@ from bench.usage import Usage, usage
 from harness.clusters.nodes import ContainerNode
 from harness.clusters.pair import RunningTopology
 from harness.errors import ClusterError, MirrorError
-from harness.mirrors.base import Mirror
 from harness.wait import wait_until
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
+from mirrors.base import Mirror
 
 STILL_S = 3.0
 _DELETE_S = 60.0

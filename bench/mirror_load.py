@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from harness.errors import ClusterError
-from harness.mirrors.compacted import QUIET
+from mirrors.compacted import QUIET
 
 _SENT: Final = struct.Struct(">q")  # time.monotonic_ns() of the send, at the beginning of every value; 0: not paced
 _RUN: Final = 64  # records that go to one partition before the next has its turn, as a sticky partitioner does

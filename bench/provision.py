@@ -17,10 +17,10 @@ from harness.clusters.docker_clients import connect
 from harness.clusters.images import ensure_images
 from harness.clusters.pair import start_topology
 from harness.history.recorder import RunRecorder
-from harness.mirrors import MirrorContext
-from harness.mirrors.site import TopologySite
 from harness.provision import make_plan, topology_spec
 from harness.testspec import TestSpec
+from mirrors import MirrorContext
+from mirrors.site import TopologySite
 
 
 def measure(out: Path) -> tuple[float, float, float]:

@@ -21,9 +21,9 @@ from typing import Any, Final
 from harness.errors import HistoryError, UsageError
 from harness.hints import closest
 from harness.history.runfile import read_meta
-from harness.mirrors.reference.design import Design, design_from, design_values, parse_design
 from harness.report.results import load_results
 from harness.testspec import TestSpec, parse_spec
+from mirrors.reference.server.design import Design, design_from, design_values, parse_design
 
 MIRROR: Final = "reference"
 

@@ -60,7 +60,7 @@ def first_line(thing: object) -> str:
 
 
 def _mirrors(_verbose: bool) -> Rows:
-    from harness.mirrors import REGISTRY
+    from mirrors import REGISTRY
 
     return [{"name": name, "what": entry.description, "contracts": entry.contracts} for name, entry in REGISTRY.items()]
 
@@ -109,7 +109,7 @@ def _contracts(verbose: bool) -> Rows:
 
 
 def _designs(verbose: bool) -> Rows:
-    from harness.mirrors.reference.promise import listing
+    from mirrors.reference.driver.promise import listing
 
     return listing(verbose=verbose)
 

@@ -18,13 +18,13 @@ from harness.clusters.topology import ClusterSpec, TopologySpec
 from harness.errors import StorageError, UsageError
 from harness.given import read_given
 from harness.history.runfile import ClusterInfo, RunMeta, TestParameters
-from harness.mirrors import REGISTRY as MIRRORS
-from harness.mirrors import MirrorSettings, MirrorSpec
-from harness.mirrors.reference.steps import RECONCILE, START, STOP
 from harness.rehearsal import mirrors_moved
 from harness.scenarios import REGISTRY as SCENARIOS
 from harness.scenarios import Route, Scenario
 from harness.testspec import TestSpec, check_name
+from mirrors import REGISTRY as MIRRORS
+from mirrors import MirrorSettings, MirrorSpec
+from mirrors.reference.server.steps import RECONCILE, START, STOP
 from nemeses import REGISTRY as NEMESES
 from nemeses.base import FaultSpec, Shape
 from nemeses.schedule import draw, from_json, to_json

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.mirrors.base import Cut
 from harness.scenarios import Route, Scenario
+from mirrors.base import Cut
 
 
 class _Rehearsal:

@@ -20,9 +20,6 @@ from harness.evidence.sampler import Sampler
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import Status
-from harness.mirrors import MirrorContext
-from harness.mirrors.base import Mirror
-from harness.mirrors.site import TopologySite
 from harness.progress import Display
 from harness.provision import Plan, first_meta, make_run_folder, topology_spec
 from harness.scenarios import Route
@@ -30,6 +27,9 @@ from harness.signals import Interrupts
 from harness.stage import Stage
 from harness.steps import RunSteps
 from harness.winding_up import dump_threads, wind_up
+from mirrors import MirrorContext
+from mirrors.base import Mirror
+from mirrors.site import TopologySite
 from nemeses import REGISTRY as NEMESES
 from nemeses.conductor import Conductor
 from nemeses.health import check

@@ -20,11 +20,11 @@ from harness.evidence.sampler import Sampler
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import CapabilityInfo, ClusterInfo
-from harness.mirrors.base import Mirror, topic_on
 from harness.progress import Display, phase
 from harness.provision import Plan
 from harness.scenarios import Route
 from harness.signals import Interrupts
+from mirrors.base import Mirror, topic_on
 from nemeses.conductor import Conductor
 from workloads.base import Endpoint, Load, LoadCounts, WorkloadContext
 

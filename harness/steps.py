@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from harness.clusters.pair import RunningTopology
 from harness.errors import ClusterError, WaitTimeoutError
 from harness.history.ops import F, OpType, Phase
-from harness.mirrors.base import Cut, Mirror, PartitionState
 from harness.scenarios import Route
 from harness.stage import Stage
 from harness.wait import wait_until
+from mirrors.base import Cut, Mirror, PartitionState
 
 WARM_UP_S = 120.0
 _TOLD = 400  # characters of a reason that are kept

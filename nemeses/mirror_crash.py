@@ -1,7 +1,7 @@
 """`mirror-crash`: the mirror's process kills itself at a named step of its work, and is started again.
 
 A kill at a random moment hardly ever meets the moments that count: between the cut and its being stored, between the
-reassignment and the new leader. Which steps there are, the mirror says (`harness/mirrors/reference/steps.py`): those of
+reassignment and the new leader. Which steps there are, the mirror says (`mirrors/reference/server/steps.py`): those of
 a start, of a stop, and of the cut after an unclean election on the source. The crash point is set from the start of the
 load on, until the process has died there or the scenario is over; a stop and a failback are in the scenario.
 
@@ -17,8 +17,8 @@ from typing import Any
 
 from harness.clusters.base import Node, NodeState, Topology
 from harness.errors import FaultError, MirrorError
-from harness.mirrors.base import Crashable
-from harness.mirrors.reference.steps import STEPS
+from mirrors.base import Crashable
+from mirrors.reference.server.steps import STEPS
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 
 MOST_S = 24 * 3600.0  # armed for the whole run: its end cuts the waiting short

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.clusters.base import Cluster, Node, NodeRole, PartitionInfo, Topology
 from harness.errors import ClusterError, FaultError
-from harness.mirrors.base import topic_on
+from mirrors.base import topic_on
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
 from nemeses.claims import FaultSkippedError
 from nemeses.probes import await_back

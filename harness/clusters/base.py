@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from harness.mirrors.base import Mirror
+from mirrors.base import Mirror
 
 
 class NodeRole(StrEnum):

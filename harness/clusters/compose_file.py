@@ -19,7 +19,8 @@ from harness.clusters.containers import container_name, network_name, volume_nam
 from harness.clusters.image_files import ENTRY_POINT, compose_dir
 from harness.clusters.images import plan_images
 from harness.clusters.topology import TOXIPROXY_API_PORT, ImageNames, NodePlan, TopologyPlan, TopologySpec, plan
-from harness.mirrors import mm2, mm2_config
+from mirrors.mm2 import config as mm2_config
+from mirrors.mm2 import driver as mm2
 
 RUN_ID = "compose"
 SUBNET = IPv4Network("10.213.77.0/24")  # outside of the pools that runs take their subnets from

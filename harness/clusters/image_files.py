@@ -27,16 +27,23 @@ _ANCHORS = (
 )
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy")
 
-# What the reference mirror's process imports of this package. harness/mirrors/__init__.py is left out on purpose: it
+# What the reference mirror's process imports. mirrors/__init__.py is left out on purpose: it
 # is the registry of all drivers, and the image is not to change with every one of them.
-_MIRROR_CODE = ("__init__.py", "errors.py", "internal_topics.py", "wire/*.py", "mirrors/reference/*.py")
+_MIRROR_CODE = (
+    "harness/__init__.py",
+    "harness/errors.py",
+    "harness/internal_topics.py",
+    "harness/wire/*.py",
+    "mirrors/reference/__init__.py",
+    "mirrors/reference/server/*.py",
+)
 
 
 @dataclass(frozen=True)
 class Recipe:
     """One image of ours: its name without repository and tag, and the folder it is built from.
 
-    code: patterns of our own package's files that go with it, under `code/harness/`.
+    code: patterns of our own packages' files that go with it, under `code/`.
     """
 
     name: str
@@ -46,11 +53,11 @@ class Recipe:
     def files(self) -> list[tuple[str, Path]]:
         """(path within the context, file), sorted; without the certificates, which belong to the machine, and without
         hidden files and backups, which editors and desktops leave."""
-        package = Path(__file__).resolve().parent.parent
+        packages = Path(__file__).resolve().parents[2]
         found = [
-            (f"code/harness/{path.relative_to(package).as_posix()}", path)
+            (f"code/{path.relative_to(packages).as_posix()}", path)
             for pattern in self.code
-            for path in sorted(package.glob(pattern))
+            for path in sorted(packages.glob(pattern))
             if not path.name.startswith(".")
         ]
         for path in sorted(self.folder.rglob("*")):

@@ -35,8 +35,8 @@ from harness.clusters.topology import (
 )
 from harness.clusters.toxiproxy import ToxiproxyServer
 from harness.errors import ClusterError, UsageError
-from harness.mirrors.base import Mirror
 from harness.wait import wait_until
+from mirrors.base import Mirror
 
 READY_S = 120.0
 PROXY_S = 20.0

@@ -15,7 +15,6 @@ from harness.errors import ShatterError, StorageError
 from harness.evidence.admin_looks import Notes, look_acls, look_configs
 from harness.evidence.group_looks import look_groups
 from harness.history.recording import Recorder
-from harness.mirrors.base import KeepsTopics, Mirror, topic_on
 from harness.wire.administration import Administrator
 from harness.wire.client import WireError
 from harness.wire.view import (
@@ -28,6 +27,7 @@ from harness.wire.view import (
     TopicPartition,
     by_leader,
 )
+from mirrors.base import KeepsTopics, Mirror, topic_on
 
 LOAD_LOOK: Final = 0  # number of every look that the sampler takes
 FINAL_LOOK: Final = 1  # number of the look that goes with the captured logs

@@ -15,8 +15,8 @@ from harness.evidence.admin_looks import Notes
 from harness.evidence.group_looks import look_groups
 from harness.evidence.looks import LOAD_LOOK, look_log_ends, look_mirror, topics_of_interest
 from harness.history.recording import Recorder
-from harness.mirrors.base import Mirror
 from harness.wire.view import ClusterView
+from mirrors.base import Mirror
 
 
 class Sampler:

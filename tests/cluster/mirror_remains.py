@@ -6,8 +6,8 @@ from kio.schema.types import BrokerId
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
 from harness.clusters.base import Cluster
-from harness.mirrors.reference.destination import reassign_replicas
 from harness.wire.cluster import Cluster as WireCluster
+from mirrors.reference.server.destination import reassign_replicas
 
 
 async def free_from_mirrors(cluster: Cluster) -> None:

@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology
-from harness.mirrors import REGISTRY, MirrorContext, MirrorSettings
-from harness.mirrors.base import Mirror
-from harness.mirrors.site import TopologySite
+from mirrors import REGISTRY, MirrorContext, MirrorSettings
+from mirrors.base import Mirror
+from mirrors.site import TopologySite
 
 
 @contextlib.contextmanager

@@ -16,13 +16,13 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from harness.clusters.pair import RunningTopology
-from harness.mirrors.reference.model import PartitionKey
-from harness.mirrors.reference.partition import LedPartition
-from harness.mirrors.reference.process import MirrorProcess
-from harness.mirrors.reference.settings import settings_from
-from harness.mirrors.reference.states import PartitionState as S
 from harness.wire.batches import headers
 from harness.wire.cluster import Cluster
+from mirrors.reference.server.model import PartitionKey
+from mirrors.reference.server.partition import LedPartition
+from mirrors.reference.server.process import MirrorProcess
+from mirrors.reference.server.settings import settings_from
+from mirrors.reference.server.states import PartitionState as S
 
 BEFORE_EPOCH, BEHIND_EPOCH = 12, 16  # where a batch's partition leader epoch stands: each cluster's own
 PLAIN = {"producer_ids": "verbatim"}  # without the seconds that reserving producer ids takes

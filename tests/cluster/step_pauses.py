@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from harness.clusters.pair import RunningTopology
-from harness.mirrors.reference.model import PartitionKey
-from harness.mirrors.reference.sharing import owner
-from harness.mirrors.reference.states import PartitionState as S
-from harness.mirrors.reference.steps import CrashPoints
+from mirrors.reference.server.model import PartitionKey
+from mirrors.reference.server.sharing import owner
+from mirrors.reference.server.states import PartitionState as S
+from mirrors.reference.server.steps import CrashPoints
 from tests.cluster import step_runs
 from tests.cluster.reference_run import Mirror, running, until
 from tests.cluster.step_runs import LEGS, NEW, Story, read, write

@@ -29,11 +29,11 @@ from harness.clusters.docker_clients import connect
 from harness.clusters.images import ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
-from harness.mirrors.reference.partition import LedPartition
-from harness.mirrors.reference.states import PartitionState as S
-from harness.mirrors.reference.steps import STEPS
 from harness.wire.batches import headers
 from harness.wire.view import ClusterView
+from mirrors.reference.server.partition import LedPartition
+from mirrors.reference.server.states import PartitionState as S
+from mirrors.reference.server.steps import STEPS
 from tests.cluster.mirror_remains import free_from_mirrors
 from tests.cluster.reference_run import Mirror, again, replica_logs, running, until
 from tests.cluster.unclean_source import UncleanSource

@@ -12,9 +12,9 @@ from harness.clusters.base import NodeState
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.history.recorder import RunRecorder
-from harness.mirrors import REGISTRY, MirrorContext, MirrorSettings
-from harness.mirrors.base import Mirror, PartitionState
-from harness.mirrors.site import TopologySite
+from mirrors import REGISTRY, MirrorContext, MirrorSettings
+from mirrors.base import Mirror, PartitionState
+from mirrors.site import TopologySite
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight
 from mirroring import forget, values, write

@@ -19,8 +19,8 @@ from harness.errors import WaitTimeoutError
 from harness.evidence.group_looks import look_groups
 from harness.evidence.looks import look_mirror
 from harness.history.recorder import RunRecorder
-from harness.mirrors.base import Mirror, PartitionState
 from harness.wait import wait_until
+from mirrors.base import Mirror, PartitionState
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight
 from mirroring import mm2, transaction, values, write

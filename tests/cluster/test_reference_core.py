@@ -17,11 +17,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from harness.clusters.pair import RunningTopology
 from harness.internal_topics import INTERNAL_TOPICS
-from harness.mirrors.reference.destination import elect_preferred, producers, reassign_replicas
-from harness.mirrors.reference.following import epoch_lists
-from harness.mirrors.reference.states import PartitionState as S
 from harness.wire.batches import headers
 from harness.wire.cluster import Cluster
+from mirrors.reference.server.destination import elect_preferred, producers, reassign_replicas
+from mirrors.reference.server.following import epoch_lists
+from mirrors.reference.server.states import PartitionState as S
 from tests.cluster.reference_run import (
     Mirror,
     again,
@@ -258,7 +258,7 @@ def test_a_killed_process_goes_on_where_the_log_ends(pair: RunningTopology, topi
     first = asyncio.run(begin())
     config = tmp_path / "mirror.json"
     config.write_text(json.dumps(first.values))
-    command = [sys.executable, "-m", "harness.mirrors.reference", str(config)]
+    command = [sys.executable, "-m", "mirrors.reference.server", str(config)]
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
         try:
             write(a.bootstrap, topic, 100, partitions=2)

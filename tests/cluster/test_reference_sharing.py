@@ -10,11 +10,11 @@ import pytest
 
 from harness.clusters.pair import RunningTopology
 from harness.errors import MirrorError
-from harness.mirrors.reference.design import StateKey
-from harness.mirrors.reference.model import PartitionRecord
-from harness.mirrors.reference.state_store import StateStore
 from harness.wire.batches import headers
 from harness.wire.cluster import Cluster
+from mirrors.reference.server.design import StateKey
+from mirrors.reference.server.model import PartitionRecord
+from mirrors.reference.server.state_store import StateStore
 from tests.cluster.reference_run import Mirror, identical, replica_logs, running, until
 
 PARTITIONS = 6

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.clusters.pair import RunningTopology
-from harness.mirrors.reference.states import PartitionState as S
+from mirrors.reference.server.states import PartitionState as S
 from tests.cluster.reference_run import design, replica_logs, running
 
 OPEN_MS = 600_000

@@ -21,14 +21,14 @@ from harness.cluster_config import AUTHORIZER
 from harness.clusters.images import ImageSet
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
-from harness.mirrors.reference.admin_client import AdminClient, EventKind, MirrorConfig, RefusedError
-from harness.mirrors.reference.design import StateKey
-from harness.mirrors.reference.group_wire import Committed, GroupKind, groups_of, offsets_of, write_offsets
-from harness.mirrors.reference.guard import MIN_ISR, deny_write
-from harness.mirrors.reference.state_store import StateStore
 from harness.wire.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.wire.cluster import Cluster
 from harness.wire.topic_configs import alter_topic, topic_configs
+from mirrors.reference.driver.admin_client import AdminClient, EventKind, MirrorConfig, RefusedError
+from mirrors.reference.server.design import StateKey
+from mirrors.reference.server.group_wire import Committed, GroupKind, groups_of, offsets_of, write_offsets
+from mirrors.reference.server.guard import MIN_ISR, deny_write
+from mirrors.reference.server.state_store import StateStore
 from tests.cluster.reference_run import PLAIN, Mirror, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -26,10 +26,10 @@ from harness.contracts import Level, load
 from harness.errors import UsageError
 from harness.history.runfile import RUN_FILE
 from harness.history.runmeta import RunMeta, TestParameters
-from harness.mirrors.reference.design import PRESETS, design_values, parse_design
 from harness.provision import make_plan
 from harness.report import claims as page
 from harness.testspec import TestSpec
+from mirrors.reference.server.design import PRESETS, design_values, parse_design
 
 pytestmark = pytest.mark.unit
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.mirrors.base import Capability
-from harness.mirrors.external_config import filled, read_config
 from harness.provision import make_plan
 from harness.testspec import parse_spec
+from mirrors.base import Capability
+from mirrors.external.config import filled, read_config
 
 pytestmark = pytest.mark.unit
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "external-mm2.toml"

@@ -13,9 +13,9 @@ import pytest
 from harness.campaign import MOST_TESTS, parse_campaign
 from harness.errors import UsageError
 from harness.given import MOST_BYTES, parse_toml, read_given
-from harness.mirrors.external_config import read_config
 from harness.provision import make_plan
 from harness.testspec import parse_spec
+from mirrors.external.config import read_config
 
 pytestmark = pytest.mark.unit
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import Consumer, ShareConsumer
 
-from harness.mirrors.mm2_checkpoints import Checkpoint, checkpoints_topic, decode
 from harness.provision import make_plan
 from harness.testspec import parse_spec
+from mirrors.mm2.checkpoints import Checkpoint, checkpoints_topic, decode
 from workloads.group_roles import ROLES, GroupRole, Stay, stays_of
 from workloads.kafka_config import member_config, share_config
 

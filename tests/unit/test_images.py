@@ -281,7 +281,7 @@ class TestTheReferenceMirrorsCode:
             tar.extractall(tmp_path, filter="data")
         program = (
             "import sys; sys.path = [p for p in sys.path if 'site-packages' in p or 'lib/python' in p or '.zip' in p];"
-            f"sys.path.insert(0, {str(tmp_path / 'code')!r}); import harness.mirrors.reference.__main__ as main;"
+            f"sys.path.insert(0, {str(tmp_path / 'code')!r}); import mirrors.reference.server.__main__ as main;"
             "print(main.__file__);"
             "print(*sorted({m.split('.')[0] for m in sys.modules} & {'docker', 'pyspark', 'confluent_kafka'}))"
         )
@@ -295,8 +295,8 @@ class TestTheReferenceMirrorsCode:
 
     def test_changed_code_makes_another_name_and_another_last_layer_alone(self) -> None:
         names = [name for name, _ in recipe("reference").files()]
-        assert "code/harness/mirrors/reference/process.py" in names
-        assert "code/harness/mirrors/__init__.py" not in names
+        assert "code/mirrors/reference/server/process.py" in names
+        assert "code/mirrors/__init__.py" not in names
         lines = [line for line in (compose_dir() / "reference" / "Dockerfile").read_text().splitlines() if line]
         assert lines[-1] == "COPY code/ /opt/mirror/"
         assert sum("code/" in line and not line.startswith("#") for line in lines) == 1

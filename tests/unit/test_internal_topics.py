@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.internal_topics import INTERNAL_TOPICS, is_internal
-from harness.mirrors.reference.model import MirrorConfig
-from harness.mirrors.reference.state_store import TOPIC
+from mirrors.reference.server.model import MirrorConfig
+from mirrors.reference.server.state_store import TOPIC
 
 pytestmark = pytest.mark.unit
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from harness.errors import UsageError
-from harness.mirrors import REGISTRY, MirrorSettings
-from harness.mirrors.mm2_config import Mm2Options, check_topics, mm2_properties, parse_options, remote_name, render
-from harness.mirrors.mm2_state import positions, task_partitions, task_states
-from harness.mirrors.mm2_watch import Goal
+from mirrors import REGISTRY, MirrorSettings
+from mirrors.mm2.config import Mm2Options, check_topics, mm2_properties, parse_options, remote_name, render
+from mirrors.mm2.state import positions, task_partitions, task_states
+from mirrors.mm2.watch import Goal
 
 
 def properties(contract: str, *, topics: tuple[str, ...] = ("t",), nodes: int = 1, **options: str) -> dict[str, str]:

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from harness.errors import MirrorError
-from harness.mirrors.reference.admin_api import AdminApi
-from harness.mirrors.reference.admin_client import AdminClient, RefusedError, UnreachableError
-from harness.mirrors.reference.audit import AuditLog, EventKind
-from harness.mirrors.reference.describing import MirrorRow, Position, row
-from harness.mirrors.reference.metrics import memory, render
-from harness.mirrors.reference.model import MirrorConfig, PartitionKey, PartitionRecord
-from harness.mirrors.reference.operations import STARTABLE, STOPPABLE, UnknownMirrorError, refuse_unless
-from harness.mirrors.reference.states import PartitionState as S
-from harness.mirrors.reference.states import allowed
 from harness.wire.frames import WireError
+from mirrors.reference.driver.admin_client import AdminClient, RefusedError, UnreachableError
+from mirrors.reference.server.admin_api import AdminApi
+from mirrors.reference.server.audit import AuditLog, EventKind
+from mirrors.reference.server.describing import MirrorRow, Position, row
+from mirrors.reference.server.metrics import memory, render
+from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
+from mirrors.reference.server.operations import STARTABLE, STOPPABLE, UnknownMirrorError, refuse_unless
+from mirrors.reference.server.states import PartitionState as S
+from mirrors.reference.server.states import allowed
 
 pytestmark = pytest.mark.unit
 

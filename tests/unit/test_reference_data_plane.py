@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v17.response import FetchResponse
 
-from harness.mirrors.reference.cursors import Chunk, Content, Opened, Session, Sessions, content
-from harness.mirrors.reference.epochs import EpochList
-from harness.mirrors.reference.fetch_codec import encode_answer
-from harness.mirrors.reference.pace import PACE_S, SMALL_BYTES, look_after, rest
-from harness.mirrors.reference.partition import Diverging, LedPartition, Refused
-from harness.mirrors.reference.stamping import PRODUCER_IDS, Stamp, cluster_hash, stamp
 from harness.wire.batches import build, headers
 from harness.wire.frames import decode
+from mirrors.reference.server.epochs import EpochList
+from mirrors.reference.server.fetch_codec import encode_answer
+from mirrors.reference.server.follower_sessions import Chunk, Content, Opened, Session, Sessions, content
+from mirrors.reference.server.pace import PACE_S, SMALL_BYTES, look_after, rest
+from mirrors.reference.server.partition import Diverging, LedPartition, Refused
+from mirrors.reference.server.stamping import PRODUCER_IDS, Stamp, cluster_hash, stamp
 
 TOPIC = uuid.UUID(int=7)
 KEY = (TOPIC, 0)

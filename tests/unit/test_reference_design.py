@@ -10,7 +10,8 @@ import pytest
 from checkers.catalogue import CATALOGUE
 from harness import contracts
 from harness.errors import UsageError
-from harness.mirrors.reference.design import (
+from mirrors.reference.driver.promise import HARMLESS, WRONG, contract_of, modifiers
+from mirrors.reference.server.design import (
     PRESETS,
     STRICT,
     SWITCHES,
@@ -21,7 +22,6 @@ from harness.mirrors.reference.design import (
     design_values,
     parse_design,
 )
-from harness.mirrors.reference.promise import HARMLESS, WRONG, contract_of, modifiers
 
 pytestmark = pytest.mark.unit
 

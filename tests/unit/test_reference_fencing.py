@@ -17,13 +17,13 @@ from kio.schema.list_offsets.v7 import response as offsets
 from kio.schema.types import BrokerId
 from kio.static.primitive import i8, i32Timedelta
 
-from harness.mirrors.reference.fencing import CHANGES, FencedError, newest
-from harness.mirrors.reference.hub import Hub
-from harness.mirrors.reference.model import PartitionKey, PartitionRecord
-from harness.mirrors.reference.settings import Destination, Settings
-from harness.mirrors.reference.states import PartitionState
 from harness.wire.aio import Address
 from harness.wire.server import Request, WireServer
+from mirrors.reference.server.fencing import CHANGES, FencedError, newest
+from mirrors.reference.server.hub import Hub
+from mirrors.reference.server.model import PartitionKey, PartitionRecord
+from mirrors.reference.server.settings import Destination, Settings
+from mirrors.reference.server.states import PartitionState
 
 LIST_OFFSETS, ELECT_LEADERS = 2, 43
 RECORD = PartitionRecord(

@@ -7,9 +7,9 @@ import uuid
 import pytest
 from kio.schema.errors import ErrorCode
 
-from harness.mirrors.reference.epochs import EpochList, OffsetShifts
-from harness.mirrors.reference.isr import EpochSearch, differs, wanted_isr
-from harness.mirrors.reference.partition import ALONE_S, Diverging, LedPartition, Refused, Tail
+from mirrors.reference.server.epochs import EpochList, OffsetShifts
+from mirrors.reference.server.isr import EpochSearch, differs, wanted_isr
+from mirrors.reference.server.partition import ALONE_S, Diverging, LedPartition, Refused, Tail
 
 ME = 100
 LAG_S = 4.0

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from harness.mirrors.reference.lifecycle import Lifecycle
-from harness.mirrors.reference.model import PartitionKey, PartitionRecord, rebased
-from harness.mirrors.reference.states import PartitionState as S
-from harness.mirrors.reference.steps import CrashPoints
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.model import PartitionKey, PartitionRecord, rebased
+from mirrors.reference.server.states import PartitionState as S
+from mirrors.reference.server.steps import CrashPoints
 
 pytestmark = pytest.mark.unit
 

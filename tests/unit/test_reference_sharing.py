@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from harness.mirrors.reference.model import PartitionKey, PartitionRecord
-from harness.mirrors.reference.sharing import leaving, owner
-from harness.mirrors.reference.states import PartitionState
+from mirrors.reference.server.model import PartitionKey, PartitionRecord
+from mirrors.reference.server.sharing import leaving, owner
+from mirrors.reference.server.states import PartitionState
 
 pytestmark = pytest.mark.unit
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from harness.mirrors.reference.cursors import Session
-from harness.mirrors.reference.partition import LedPartition
-from harness.mirrors.reference.source import Mirrored, SourceLink
-from harness.mirrors.reference.source_session import Asked, SourceSession
-from harness.mirrors.reference.stamping import Stamp
 from harness.wire import frames
 from harness.wire.cluster import Cluster
+from mirrors.reference.server.follower_sessions import Session
+from mirrors.reference.server.partition import LedPartition
+from mirrors.reference.server.source import Mirrored, SourceLink
+from mirrors.reference.server.source_session import Asked, SourceSession
+from mirrors.reference.server.stamping import Stamp
 
 pytestmark = pytest.mark.unit
 

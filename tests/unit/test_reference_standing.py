@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from harness.errors import MirrorError
-from harness.mirrors.reference.hub import Hub
-from harness.mirrors.reference.lifecycle import Lifecycle
-from harness.mirrors.reference.looking import Looking
-from harness.mirrors.reference.model import MirrorConfig, PartitionKey, PartitionRecord
-from harness.mirrors.reference.partition import Feed, LedPartition
-from harness.mirrors.reference.settings import Destination, Settings
-from harness.mirrors.reference.source import SourceLink
-from harness.mirrors.reference.states import PartitionState as S
-from harness.mirrors.reference.steps import CrashPoints
 from harness.wire.cluster import Cluster, PartitionMeta
+from mirrors.reference.server.hub import Hub
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
+from mirrors.reference.server.partition import Feed, LedPartition
+from mirrors.reference.server.settings import Destination, Settings
+from mirrors.reference.server.source import SourceLink
+from mirrors.reference.server.states import PartitionState as S
+from mirrors.reference.server.steps import CrashPoints
 
 ME = 100
 NOBODY = "127.0.0.1:1"  # nothing is asked in these tests

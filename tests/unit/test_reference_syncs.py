@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.mirrors.reference.design import (
+from harness.wire.acls import Binding
+from harness.wire.cluster import PartitionMeta, TopicMeta
+from mirrors.reference.server.design import (
     STRICT,
     AclSync,
     Design,
@@ -16,16 +18,14 @@ from harness.mirrors.reference.design import (
     LeaderEpoch,
     Toggle,
 )
-from harness.mirrors.reference.group_wire import Committed, Group, GroupKind, Groups
-from harness.mirrors.reference.guard import deny_write, min_isr
-from harness.mirrors.reference.model import MirrorConfig, PartitionKey, PartitionRecord
-from harness.mirrors.reference.states import PartitionState as S
-from harness.mirrors.reference.sync_acls import AclChanges, acl_changes, any_carried
-from harness.mirrors.reference.sync_configs import config_changes, synced_topics
-from harness.mirrors.reference.sync_groups import GroupChange, Room, clamped, group_changes, is_due, wanted_groups
-from harness.mirrors.reference.topics import missed_since, topic_changes
-from harness.wire.acls import Binding
-from harness.wire.cluster import PartitionMeta, TopicMeta
+from mirrors.reference.server.group_wire import Committed, Group, GroupKind, Groups
+from mirrors.reference.server.guard import deny_write, min_isr
+from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
+from mirrors.reference.server.states import PartitionState as S
+from mirrors.reference.server.sync_acls import AclChanges, acl_changes, any_carried
+from mirrors.reference.server.sync_configs import config_changes, synced_topics
+from mirrors.reference.server.sync_groups import GroupChange, Room, clamped, group_changes, is_due, wanted_groups
+from mirrors.reference.server.topics import missed_since, topic_changes
 
 pytestmark = pytest.mark.unit
 

@@ -11,10 +11,10 @@ from harness import __version__
 from harness.campaign import load_campaign
 from harness.commands import replayed
 from harness.history.runfile import RunFile, read_meta
-from harness.mirrors.external_config import read_config
 from harness.provision import first_meta, make_plan
 from harness.report.html import write_report
 from harness.testspec import parse_spec
+from mirrors.external.config import read_config
 
 pytestmark = pytest.mark.unit
 MIRROR = 'contract = "mm2-at-least-once"\ntopic-prefix = "copy-"\nstart = ["copier", "${source_bootstrap}"]\n'

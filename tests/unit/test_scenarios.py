@@ -8,10 +8,10 @@ import pytest
 
 from harness.clusters.topology import MIRROR_BROKER, proxy_port
 from harness.errors import UsageError
-from harness.mirrors.reference.driver_config import design, parse_options
 from harness.provision import make_plan, topology_spec
 from harness.scenarios import OVERLAP_S, REGISTRY, WRITE_S, Steps
 from harness.testspec import parse_spec
+from mirrors.reference.driver.config import design, parse_options
 
 pytestmark = pytest.mark.unit
 

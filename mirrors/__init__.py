@@ -1,0 +1,98 @@
+"""Mirroring implementations under test, and their registry: name → what it promises and how it is made.
+
+To add one: a driver that implements mirrors.base.Mirror, and an entry here. Drivers are imported when they
+are made, since they need the clusters' shapes, which need this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from harness.errors import UsageError
+from mirrors.mm2 import config as mm2_config
+from mirrors.reference.driver import config as reference_config
+from mirrors.reference.server.steps import STEPS
+from mirrors.site import MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
+
+if TYPE_CHECKING:
+    from mirrors.base import Mirror
+
+__all__ = ["REGISTRY", "MirrorContext", "MirrorSettings", "MirrorSite", "MirrorSpec"]
+
+
+def _check_mm2(settings: MirrorSettings, topics: Sequence[str]) -> None:
+    options = mm2_config.parse_options(settings.contract, settings.options)
+    mm2_config.check_aliases(options, aliases=settings.aliases, flows=settings.flows)
+    mm2_config.check_topics(topics, options, source="A", destination="B")
+
+
+def _make_mm2(context: MirrorContext) -> Mirror:
+    from mirrors.mm2.driver import Mm2Mirror
+
+    return Mm2Mirror(context)
+
+
+def _check_reference(settings: MirrorSettings, _topics: Sequence[str]) -> None:
+    reference_config.parse_options(settings.options)
+
+
+def _check_external(settings: MirrorSettings, _topics: Sequence[str]) -> None:
+    from mirrors.external.config import read_config
+
+    read_config(settings.options, settings.texts)
+    if settings.mirror_nodes != 1:
+        raise UsageError("mirror external is one container or command; leave --mirror-nodes out")
+
+
+def _contract_of_external(options: Mapping[str, str], texts: Mapping[str, str]) -> str:
+    from mirrors.external.config import read_config
+
+    return read_config(options, texts).contract
+
+
+def _make_external(context: MirrorContext) -> Mirror:
+    from mirrors.external.driver import ExternalMirror
+
+    return ExternalMirror(context)
+
+
+def _make_reference(context: MirrorContext) -> Mirror:
+    from mirrors.reference.driver.driver import ReferenceMirror
+
+    return ReferenceMirror(context)
+
+
+REGISTRY: Final[Mapping[str, MirrorSpec]] = {
+    "mm2": MirrorSpec(
+        name="mm2",
+        description="Kafka's MirrorMaker 2 in dedicated mode, in containers of its own",
+        contracts=("mm2-exactly-once", "mm2-read-committed", "mm2-at-least-once"),
+        options=mm2_config.option_docs(),
+        check=_check_mm2,
+        make=_make_mm2,
+    ),
+    "reference": MirrorSpec(
+        name="reference",
+        description="Cluster Mirroring (KIP-1279) for stock brokers, every argument of its design a switch (--design)",
+        contracts=reference_config.CONTRACTS,
+        options=reference_config.option_docs(),
+        check=_check_reference,
+        make=_make_reference,
+        image="reference",
+        registers=True,
+        fails_back=True,
+        design=reference_config.design,
+        steps=STEPS,
+    ),
+    "external": MirrorSpec(
+        name="external",
+        description="any mirror that can be started as a container or by commands, described in a TOML file",
+        contracts=(),
+        options={"config": "the TOML file that says how it is started, stopped and described; required"},
+        check=_check_external,
+        make=_make_external,
+        contract=_contract_of_external,
+        reads=("config",),
+    ),
+}

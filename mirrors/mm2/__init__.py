@@ -1,0 +1,1 @@
+"""MirrorMaker 2 in dedicated mode as the mirror under test."""

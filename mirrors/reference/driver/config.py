@@ -1,0 +1,173 @@
+"""From a test's options to the settings of the mirror's processes, as plain values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from harness.errors import UsageError
+from harness.hints import closest
+from mirrors.reference.driver.promise import contract_of
+from mirrors.reference.server.design import PRESETS, design_values, parse_design
+from mirrors.reference.server.settings import settings_from
+from mirrors.reference.server.steps import STEPS
+
+ADMIN_PORT: Final = 8080
+CLIENTS_PORT, REPL_PORT, LINK_PORT, CONTROLLER_PORT = 9092, 9093, 9094, 9095
+_FAMILY: Final = "cluster-mirror"
+_DEFAULT: Final = "strict"
+CONTRACTS: Final = (f"{_FAMILY}/{_DEFAULT}", *(f"{_FAMILY}/{preset}" for preset in PRESETS if preset != _DEFAULT))
+CONFIG_PATH: Final = "/etc/shatterproof/mirror.json"
+
+
+def _option(default: Any, doc: str) -> Any:
+    return field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceOptions:
+    """What a user may choose beside the design, as `--mirror-option NAME=VALUE`. Periods in seconds, sizes in bytes."""
+
+    groups: str = _option(".*", "regular expression of the groups whose offsets are synced")
+    exclude_groups: str = _option("$^", "regular expression of groups that are left out")
+    acls: str = _option(".*", "regular expression of the principals whose ACLs are synced")
+    exclude_configs: str = _option("", "topic configurations that are not synced, with commas")
+    group_sync_s: float = _option(1.0, "period of the sync of group offsets")
+    config_sync_s: float = _option(1.0, "period of the sync of topic configurations")
+    acl_sync_s: float = _option(1.0, "period of the sync of ACLs")
+    discovery_s: float = _option(1.0, "how often topics and partitions of the source are looked for")
+    lag_s: float = _option(4.0, "how long a follower may be behind before it leaves the in-sync set")
+    drain_s: float = _option(5.0, "how long a stop waits for followers to come level")
+    budget: int = _option(10 * 1024 * 1024, "bytes held per follower")
+    state_partitions: int = _option(50, "partitions of the mirror's state topic")
+    crash_at: str = _option("", "kill a process once, at this step of a stop or a start; the driver starts it again")
+
+
+_FIELDS: Final = {f.name: f for f in fields(ReferenceOptions)}
+_IN_MIRROR: Final = ("groups", "exclude_groups", "acls")
+_DRIVER: Final = ("exclude_configs", "crash_at")
+
+
+def option_docs() -> Mapping[str, str]:
+    """Name of each `--mirror-option` → what it does and its default."""
+    return {name: f"{f.metadata['doc']}; default {f.default or 'none'}" for name, f in _FIELDS.items()}
+
+
+def parse_options(given: Mapping[str, str]) -> ReferenceOptions:
+    """Validate `NAME=VALUE` pairs. Raises: UsageError naming the option and the mend."""
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        known = name.replace("-", "_")
+        if known not in _FIELDS:
+            raise UsageError(f"mirror reference has no option {name!r}; {closest(name, list(_FIELDS))}")
+        values[known] = _value(known, text)
+    options = ReferenceOptions(**values)
+    if options.crash_at and options.crash_at not in STEPS:
+        raise UsageError(
+            f"mirror option crash_at: no step is called {options.crash_at!r}; {closest(options.crash_at, STEPS)}"
+        )
+    for name in _IN_MIRROR:
+        try:
+            re.compile(getattr(options, name))
+        except re.error as error:
+            raise UsageError(
+                f"mirror option {name}: {getattr(options, name)!r} is no regular expression: {error}"
+            ) from error
+    return options
+
+
+def _value(name: str, text: str) -> Any:
+    kind: type[Any] = type(_FIELDS[name].default)
+    try:
+        value = kind(text)
+    except ValueError:
+        raise UsageError(
+            f"mirror option {name} is {text!r}; it must be a number such as {_FIELDS[name].default}"
+        ) from None
+    if kind is not str and value <= 0:
+        raise UsageError(f"mirror option {name} is {text}; it must be above 0")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where one process is: its own address, and what it is as a broker of the destination."""
+
+    host: str
+    broker_id: int
+    link: tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """What a process needs to know of the cluster that it joins. Addresses of its real nodes."""
+
+    letter: str
+    brokers: tuple[str, ...]
+    controllers: tuple[str, ...]
+
+
+def process_settings(
+    place: Place,
+    destination: Destination,
+    *,
+    mirror: Mapping[str, Any],
+    options: ReferenceOptions,
+    design: Mapping[str, str],
+    replicas: int,
+) -> dict[str, Any]:
+    """The JSON of one process (mirrors.reference.server.settings), checked."""
+
+    def upstream(port: int) -> str:
+        return ",".join(f"{host}:{port}" for host in destination.brokers)
+
+    values: dict[str, Any] = {
+        "broker_id": place.broker_id,
+        "destination": {
+            "letter": destination.letter,
+            "bootstrap": upstream(REPL_PORT),
+            "controllers": ",".join(f"{host}:{CONTROLLER_PORT}" for host in destination.controllers),
+        },
+        "listeners": [
+            {"name": "CLIENTS", "host": place.host, "port": CLIENTS_PORT, "upstream": upstream(CLIENTS_PORT)},
+            {"name": "REPL", "host": place.host, "port": REPL_PORT, "upstream": upstream(REPL_PORT)},
+            {
+                "name": "LINK",
+                "host": place.link[0],
+                "port": place.link[1],
+                "bind_port": LINK_PORT,
+                "upstream": upstream(LINK_PORT),
+            },
+        ],
+        "admin_port": ADMIN_PORT,
+        "replicas": replicas,
+        "design": dict(design),
+        "mirrors": [dict(mirror)],
+    }
+    own = [name for name in _FIELDS if name not in (*_IN_MIRROR, *_DRIVER)]
+    values |= {name: getattr(options, name) for name in own}
+    settings_from(values)
+    return values
+
+
+def mirror_config(name: str, source: str, topics: Sequence[str], options: ReferenceOptions) -> dict[str, Any]:
+    """One mirror, as mirrors.reference.server.model.MirrorConfig reads it."""
+    excluded = tuple(part.strip() for part in options.exclude_configs.split(",") if part.strip())
+    return {
+        "name": name,
+        "source": source,
+        "topics": "|".join(re.escape(topic) for topic in topics),
+        **{field_name: getattr(options, field_name) for field_name in _IN_MIRROR},
+        "exclude_configs": excluded,
+    }
+
+
+def design(arguments: Sequence[str]) -> tuple[str, Mapping[str, str]]:
+    """`--design` arguments → (the contract that the mirror is judged by, switch → value).
+
+    Raises: UsageError naming the right ones.
+    """
+    chosen = parse_design(arguments)
+    return contract_of(chosen), design_values(chosen)

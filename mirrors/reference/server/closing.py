@@ -1,0 +1,142 @@
+"""What a stop does with transactions that are open at the last mirrored offset: one small policy per `on_stop` value.
+
+The followers' logs know their producers (DescribeProducers is answered by followers too); nothing is tracked here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v13 import request as fetch
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32, i32Timedelta, i64
+
+from harness.wire.batches import MIRROR_PID_RESET_TYPE, control_type, headers, pid_reset_marker, transaction_marker
+from harness.wire.frames import WireError
+from mirrors.reference.server.design import OnStop, Toggle
+from mirrors.reference.server.destination import ProducerInfo, producers
+from mirrors.reference.server.hub import Hub
+from mirrors.reference.server.partition import LedPartition, Tail
+from mirrors.reference.server.source import Mirrored
+
+_NO_WAIT: Final = i32Timedelta.parse(datetime.timedelta())
+
+ClosePolicy = Callable[[Hub, LedPartition], Awaitable[None]]
+
+
+async def open_transactions(hub: Hub, led: LedPartition) -> list[ProducerInfo]:
+    """Producers with an open transaction in an in-sync follower's log, by their first offset. Raises WireError."""
+    failures = []
+    for broker in sorted(led.in_sync_followers):
+        try:
+            found = await producers(hub.destination, broker, (led.topic, led.partition))
+        except WireError as error:
+            failures.append(str(error))
+            continue
+        return sorted((p for p in found if p.open_since >= 0), key=lambda p: p.open_since)
+    raise WireError("no in-sync follower tells its producers: " + "; ".join(failures))
+
+
+async def abort_open_transactions(hub: Hub, led: LedPartition) -> None:
+    """An ABORT marker for each, as the transaction coordinator would have it written."""
+    now = int(time.time() * 1000)
+    batches = []
+    offset = led.log_end
+    for producer in await open_transactions(hub, led):
+        records = transaction_marker(
+            commit=False,
+            base_offset=offset,
+            leader_epoch=led.leader_epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            coordinator_epoch=max(0, producer.coordinator_epoch),
+            timestamp_ms=now,
+        )
+        batches.append(Tail(offset, offset + 1, records))
+        offset += 1
+    led.append_tail(batches)
+    hub.changed(led)
+
+
+async def last_stable(hub: Hub, led: LedPartition) -> int:
+    """Everything from the first open transaction on goes, of other producers too."""
+    found = await open_transactions(hub, led)
+    return min(found[0].open_since, led.log_end) if found else led.log_end
+
+
+async def nothing(_: Hub, __: LedPartition) -> None:
+    """They stay open: nobody will ever end them on the destination."""
+
+
+async def all_of_it(_: Hub, led: LedPartition) -> int:
+    """Nothing is cut."""
+    return led.log_end
+
+
+CUT_AT_STOP: Final[Mapping[OnStop, Callable[[Hub, LedPartition], Awaitable[int]]]] = {
+    OnStop.ABORT: all_of_it,
+    OnStop.TRUNCATE: last_stable,
+    OnStop.NOTHING: all_of_it,
+}
+"""Where the log is to end before the last mirrored offset is stored, which is what is left. Raises WireError."""
+
+APPEND_AT_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
+    OnStop.ABORT: abort_open_transactions,
+    OnStop.TRUNCATE: nothing,
+    OnStop.NOTHING: nothing,
+}
+"""After it was stored: what is appended is not the source's."""
+
+
+ResetPolicy = Callable[[Hub, Mirrored, int], Awaitable[None]]
+
+
+async def no_reset(_: Hub, __: Mirrored, ___: int) -> None:
+    """No MIRROR_PID_RESET record."""
+
+
+async def append_reset(hub: Hub, mirrored: Mirrored, last_mirrored: int) -> None:
+    """A MIRROR_PID_RESET record behind everything else. Stock brokers store it and ignore it.
+
+    A stop that was interrupted may have written it already; then it is the last record. Raises WireError.
+    """
+    led = mirrored.led
+    if led.log_end > last_mirrored and await _last_control_type(hub, led) == MIRROR_PID_RESET_TYPE:
+        return
+    records = pid_reset_marker(
+        base_offset=led.log_end,
+        leader_epoch=led.leader_epoch,
+        source_cluster_id=mirrored.link.cluster_id,
+        timestamp_ms=int(time.time() * 1000),
+    )
+    led.append_tail([Tail(led.log_end, led.log_end + 1, records)])
+    hub.changed(led)
+
+
+async def _last_control_type(hub: Hub, led: LedPartition) -> int | None:
+    """The type of the last record, if it is a control record, as an in-sync follower has it."""
+    if led.tail:
+        return None
+    part = fetch.FetchPartition(
+        partition=i32(led.partition), fetch_offset=i64(led.log_end - 1), partition_max_bytes=i32(1)
+    )
+    request = fetch.FetchRequest(
+        replica_id=BrokerId(-1),
+        max_wait=_NO_WAIT,
+        min_bytes=i32(0),
+        topics=(fetch.FetchTopic(topic_id=led.topic_id, partitions=(part,)),),
+        forgotten_topics_data=(),
+    )
+    for broker in sorted(led.in_sync_followers):
+        found = (await hub.destination.call_broker(broker, request)).responses[0].partitions[0]
+        if found.error_code is ErrorCode.none:
+            data = bytes(found.records or b"")
+            return next((control_type(data, batch) for batch in headers(data)), None)
+    raise WireError(f"{led.topic}-{led.partition}: no in-sync follower shows its last record")
+
+
+PID_RESET: Final[Mapping[Toggle, ResetPolicy]] = {Toggle.ON: append_reset, Toggle.OFF: no_reset}

@@ -1,0 +1,287 @@
+"""What all parts of one process share: the partitions that it leads, followers' sessions, the source links."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from harness.wire.cluster import Cluster
+from mirrors.reference.server.design import Design, FetchLimit
+from mirrors.reference.server.fencing import CHANGES, FencedError
+from mirrors.reference.server.follower_sessions import CursorKey, Session, Sessions
+from mirrors.reference.server.partition import Diverging, LedPartition, Refused
+from mirrors.reference.server.settings import Settings
+from mirrors.reference.server.source import Mirrored
+from mirrors.reference.server.source_fetcher import Feeder
+from mirrors.reference.server.stamping import Stamped
+
+_LOG = logging.getLogger(__name__)
+_ALIVE_S: Final = 2.0  # a follower asks at least twice a second
+_DOUBT_S: Final = 3.0  # shorter than any session that a controller gives a broker
+_ISOLATION: Final = {FetchLimit.HIGH_WATERMARK: 0, FetchLimit.LAST_STABLE: 1}
+
+SaveEpochs = Callable[[Sequence[Mirrored]], Awaitable[bool]]
+Trouble = Callable[[Mirrored], Awaitable[None]]
+
+
+async def _nothing() -> None:
+    return None
+
+
+@dataclass
+class Counters:
+    """For the metrics."""
+
+    bytes_fetched: int = 0
+    fetches_answered: int = 0
+    bytes_by_partition: dict[str, int] = field(default_factory=dict)
+
+
+class Hub:
+    """See the module. One event loop; nothing here blocks."""
+
+    def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.settings = settings
+        self.design: Design = settings.design
+        self.me = settings.broker_id
+        self.broker_epoch = -1
+        self.clock = clock
+        self.destination = Cluster(
+            settings.destination.bootstrap,
+            controllers=settings.destination.controllers,
+            before_sending=self._before_sending,
+        )
+        self.cluster_id = ""
+        self.partitions: dict[CursorKey, LedPartition] = {}
+        self.by_name: dict[tuple[str, int], LedPartition] = {}
+        self.expected_topics: set[str] = set()  # the mirrors' own: never taken for strays
+        self.sessions = Sessions()
+        self.isolation = _ISOLATION[self.design.fetch_limit]
+        self.look_now = asyncio.Event()  # the destination's metadata is to be asked at once
+        self.look: Callable[[], Awaitable[object]] = _nothing
+        self.poke: Callable[[], None] = lambda: None  # the life cycle may have something to do
+        self.level_now = asyncio.Event()  # somebody waits until followers are level: look at them soon
+        self.counters = Counters()
+        self.save_source_epochs: SaveEpochs | None = None
+        self.out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None
+        self.diverged: Callable[[Mirrored, int, int], Awaitable[None]] | None = None
+        self.epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
+        self.bump: Callable[[Mirrored, int], Awaitable[None]] | None = None
+        self.records_are_old = False  # this process may have been taken over from since it read its records
+        self.doubts = 0  # how often that came to be so
+        self.doubted_at = -math.inf
+        self._beat_at: float | None = None
+        self._mirrored: dict[LedPartition, Mirrored] = {}
+        self._unsaved: set[Mirrored] = set()  # the state topic does not have their source epochs yet
+        self._feeders: dict[Session, tuple[Feeder, asyncio.Task[None]]] = {}
+
+    # --- standing at the controller ----------------------------------------------------------------------------
+
+    def beaten(self, sent_at: float) -> None:
+        """The controller took a heartbeat. One that came late may have found this process fenced."""
+        if self._beat_at is not None and sent_at - self._beat_at > _DOUBT_S:
+            self.doubt()
+        self._beat_at = sent_at
+
+    def doubt(self) -> None:
+        """The controller may have fenced this process."""
+        self.records_are_old, self.doubted_at = True, self.clock()
+        self.doubts += 1
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether another process may have taken over from this one: nothing is changed until it has read again."""
+        return self.records_are_old or (self._beat_at is not None and self.clock() - self._beat_at > _DOUBT_S)
+
+    @property
+    def why_in_doubt(self) -> str:
+        """A sentence for errors."""
+        return (
+            f"process {self.me} had no word from the controller for a while, so that another one may have its "
+            "partitions: it reads its records again first"
+        )
+
+    def be_sure(self) -> None:
+        """Raises FencedError in doubt: what takes long makes way for reading the records again."""
+        if self.in_doubt:
+            raise FencedError(self.why_in_doubt)
+
+    def _before_sending(self, api_key: int) -> None:
+        """Raises FencedError in doubt for a request that changes the destination."""
+        if api_key in CHANGES:
+            self.be_sure()
+
+    # --- partitions --------------------------------------------------------------------------------------------
+
+    def add(self, led: LedPartition, mirrored: Mirrored | None = None) -> None:
+        """Answer followers of this partition from now on."""
+        self.partitions[led.topic_id, led.partition] = led
+        self.by_name[led.topic, led.partition] = led
+        if mirrored is not None:
+            self._mirrored[led] = mirrored
+
+    def remove(self, led: LedPartition) -> None:
+        """It is none of ours any more."""
+        self.partitions.pop((led.topic_id, led.partition), None)
+        if self.by_name.get((led.topic, led.partition)) is led:
+            del self.by_name[led.topic, led.partition]
+        self.forget_source(led)
+
+    def forget_source(self, led: LedPartition) -> None:
+        """Its records come from nowhere."""
+        gone = self._mirrored.pop(led, None)
+        if gone is not None:
+            self._unsaved.discard(gone)
+
+    def mirrored_of(self, led: LedPartition) -> Mirrored | None:
+        """Where a partition's records come from; None when it is not mirrored."""
+        return self._mirrored.get(led)
+
+    def all_mirrored(self) -> Iterable[Mirrored]:
+        """Every mirrored partition that this process has."""
+        return list(self._mirrored.values())
+
+    def changed(self, led: LedPartition) -> None:
+        """Followers may have something to hear of this partition."""
+        for cursor in self.sessions.of(led):
+            cursor.session.mark(cursor)
+
+    def stir(self, led: LedPartition) -> None:
+        """What is asked of the source for this partition may be something else now."""
+        for cursor in self.sessions.of(led):
+            cursor.session.stir(cursor)
+
+    def rewind(self, led: LedPartition) -> None:
+        """What was fetched ahead for this partition is not to be given."""
+        for cursor in self.sessions.of(led):
+            cursor.rewind()
+
+    def truncate(self, led: LedPartition, offset: int) -> None:
+        """Cut every follower back to an offset, and tell them."""
+        led.truncate(offset, now=self.clock())
+        self.rewind(led)
+        self.tell_cuts(led)
+
+    def tell_cuts(self, led: LedPartition) -> None:
+        """Followers that stand behind a cut, or before the log start, hear of it without asking again."""
+        for cursor in self.sessions.of(led):
+            cut = led.cuts.get(cursor.session.follower)
+            if cut is not None and cursor.offset > cut:
+                cursor.verdict = Diverging(cursor.last_epoch, cut)
+            elif cursor.offset < led.log_start:
+                cursor.verdict = Refused(ErrorCode.offset_out_of_range)
+            cursor.session.mark(cursor)
+        self.level_now.set()
+
+    def wake(self) -> None:
+        """Followers may be supplied again, or with something else."""
+        for session in self.sessions:
+            session.look_over = True
+            session.wants.set()
+
+    # --- followers' sessions -----------------------------------------------------------------------------------
+
+    def start_session(self, session: Session) -> None:
+        """Supply a follower."""
+        feeder = Feeder(session, self, budget=self.settings.budget)
+        self._feeders[session] = (feeder, asyncio.create_task(feeder.run()))
+
+    async def end_session(self, session: Session) -> None:
+        """Stop supplying it."""
+        if session not in self._feeders:
+            return
+        _, task = self._feeders.pop(session)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        for link in {mirrored.link for mirrored in self.all_mirrored()}:
+            link.cluster.pool.drop(f"fetch-{session.session_id}")
+
+    def feeds(self, session: Session) -> bool:
+        """Whether a follower is supplied by this session."""
+        return session in self._feeders
+
+    def first(self) -> Feeder | None:
+        """The feeder of the oldest session whose follower is alive: it asks for others that want the same."""
+        now = self.clock()
+        alive = [s for s in self._feeders if now - s.fetched_at < _ALIVE_S]
+        return self._feeders[min(alive, key=lambda s: s.session_id)][0] if alive else None
+
+    @property
+    def bytes_held(self) -> int:
+        """Fetched ahead, over all followers."""
+        return sum(session.held for session in self.sessions)
+
+    # --- what the source says ----------------------------------------------------------------------------------
+
+    def source_seen(self, mirrored: Mirrored, part: Any) -> None:
+        """The source's leader answered for a partition."""
+        view = mirrored.view
+        view.high_watermark, view.last_stable = int(part.high_watermark), int(part.last_stable_offset)
+        start = int(part.log_start_offset)
+        if start > view.log_start:
+            view.log_start = start
+            led = mirrored.led
+            if led.feed_log_start(led.shifts.destination(start)):
+                self.changed(led)
+
+    def fetched(self, mirrored: Mirrored, size: int) -> None:
+        """Bytes came in for a follower."""
+        self.counters.bytes_fetched += size
+        name = mirrored.name
+        self.counters.bytes_by_partition[name] = self.counters.bytes_by_partition.get(name, 0) + size
+
+    async def may_hand_on(self, brought: Sequence[tuple[Mirrored, Stamped]]) -> frozenset[Mirrored]:
+        """Remember what a restart has to know, before records that need it are handed on. Returns what may go now."""
+        allowed, unsaved = set(), []
+        for mirrored, stamped in brought:
+            epoch = stamped.highest_epoch
+            if not mirrored.stamp.rewrite_epochs and self.bump is not None and self.epoch_due(mirrored, epoch):
+                self._look_into(mirrored, self.bump(mirrored, epoch))
+                continue
+            news = [mirrored.source_epochs.begin(epoch, start) for epoch, start in stamped.new_source_epochs]
+            if any(news) or stamped.shifted or mirrored in self._unsaved:
+                unsaved.append(mirrored)
+            else:
+                allowed.add(mirrored)
+        self._unsaved.update(unsaved)
+        if unsaved and (self.save_source_epochs is None or await self.save_source_epochs(unsaved)):
+            self._unsaved.difference_update(unsaved)
+            allowed.update(unsaved)
+        return frozenset(allowed)
+
+    def source_refused(self, mirrored: Mirrored, offset: int) -> None:
+        """The source has no such offset: find out why, once at a time."""
+        if self.out_of_range is not None:
+            self._look_into(mirrored, self.out_of_range(mirrored, offset))
+
+    def source_diverged(self, mirrored: Mirrored, epoch: int, end: int) -> None:
+        """The source's log is another one behind this epoch's end."""
+        if self.diverged is not None:
+            self._look_into(mirrored, self.diverged(mirrored, epoch, end))
+
+    def _look_into(self, mirrored: Mirrored, work: Any) -> None:
+        if mirrored.trouble is not None:
+            work.close()
+            return
+
+        async def looking() -> None:
+            try:
+                await work
+            except Exception:
+                _LOG.exception("%s: the source refused an offset, and the reason cannot be found", mirrored.name)
+                await asyncio.sleep(1)
+            finally:
+                mirrored.trouble = None
+                self.wake()
+                self.poke()
+
+        mirrored.trouble = asyncio.create_task(looking())

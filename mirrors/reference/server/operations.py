@@ -1,0 +1,187 @@
+"""What an administrator may ask of mirrors. A request that does not fit a state is refused and changes nothing.
+
+Every process answers for the partitions that it has; who runs several asks each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from harness.errors import MirrorError
+from mirrors.reference.server.describing import Describing, MirrorRow
+from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
+from mirrors.reference.server.states import PartitionState
+from mirrors.reference.server.steps import STEPS
+
+if TYPE_CHECKING:
+    from mirrors.reference.server.process import MirrorProcess
+
+S = PartitionState
+
+ENDED: Final = frozenset({S.STOPPED, S.FAILED})
+STARTABLE: Final = frozenset({S.STOPPED, S.FAILED, S.PREPARING, S.MIRRORING})
+STOPPABLE: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED, S.FAILED, S.STOPPED})
+
+
+class UnknownMirrorError(MirrorError):
+    """There is no mirror, or topic of a mirror, of this name."""
+
+
+def refuse_unless(records: Iterable[PartitionRecord], states: Collection[PartitionState], what: str) -> None:
+    """Raises MirrorError naming the first partition that is in none of these states."""
+    for record in records:
+        if record.state not in states:
+            key = record.key
+            raise MirrorError(
+                f"{key.topic}-{key.partition} of mirror {key.mirror} is {record.state}, so it cannot be {what}; "
+                f"it could be when {', '.join(sorted(states))}"
+            )
+
+
+class Operations:
+    """See the module."""
+
+    def __init__(self, process: MirrorProcess) -> None:
+        self._process = process
+        self._life = process.lifecycle
+        self._describing = Describing(process.lifecycle)
+
+    def mirrors(self) -> dict[str, MirrorConfig]:
+        """By name."""
+        return dict(self._process.mirrors)
+
+    async def create(self, config: MirrorConfig) -> None:
+        """A new mirror, without topics yet."""
+        await self._process.create_mirror(config)
+
+    async def delete(self, mirror: str) -> None:
+        """Forget a mirror whose partitions are all stopped, and where it ended."""
+        config = self._mirror(mirror)
+        await self._life.until_sure()
+        records = self._records(mirror, None)
+        refuse_unless(records, ENDED, "deleted")
+        for record in records:
+            mirrored = self._life.mirrored(record.key)
+            if mirrored is not None and mirrored.led.leading:
+                key = record.key
+                raise MirrorError(
+                    f"{key.topic}-{key.partition} of mirror {key.mirror} is {record.state} and still led by the mirror,"
+                    " so it cannot be deleted; stop it first"
+                )
+        await self._process.control.guard(sorted({record.key.topic for record in records}), False)
+        await self._process.store.delete(records)
+        await self._process.store.put_mirror(config, deleted=True)
+        for record in records:
+            self._life.records.pop(record.key, None)
+        del self._process.mirrors[mirror]
+        self._process.disconnect(mirror)
+
+    async def start(self, mirror: str, topics: Collection[str] | None) -> list[str]:
+        """Mirror these topics of the source, or all that the mirror's patterns name. Returns them.
+
+        What is mirrored already goes on as it is.
+        """
+        config = self._mirror(mirror)
+        await self._life.until_sure()
+        wanted = await self._process.discover(mirror)
+        by_name = {topic.name: topic for topic in wanted}
+        missing = sorted(set(topics or ()) - by_name.keys())
+        if missing:
+            raise UnknownMirrorError(
+                f"mirror {mirror} has no topic {missing[0]!r}: it is not on the source, or the mirror's patterns leave "
+                "it out"
+            )
+        chosen = [t for name, t in by_name.items() if topics is None or name in topics]
+        names = {topic.name for topic in chosen}
+        refuse_unless((r for k, r in self._own(mirror).items() if k.topic in names), STARTABLE, "started")
+        if topics is None:
+            await self._follow_all(config)
+        for topic in chosen:
+            await self._process.add_topic(mirror, topic)
+        return sorted(names)
+
+    async def stop(self, mirror: str, topics: Collection[str] | None) -> list[str]:
+        """Stop mirroring: the destination becomes writable. Returns the topics."""
+        return await self._request(
+            mirror, topics, S.STOPPING, STOPPABLE, already=frozenset({S.STOPPED}), what="stopped"
+        )
+
+    async def pause(self, mirror: str, topics: Collection[str] | None) -> list[str]:
+        """Carry nothing until it is resumed; the destination stays read-only. Returns the topics."""
+        able = frozenset({S.MIRRORING, S.PAUSED})
+        return await self._request(mirror, topics, S.PAUSING, able, already=frozenset({S.PAUSED}), what="paused")
+
+    async def resume(self, mirror: str, topics: Collection[str] | None) -> list[str]:
+        """Go on after a pause. Returns the topics."""
+        able = frozenset({S.MIRRORING, S.PAUSED})
+        return await self._request(mirror, topics, S.MIRRORING, able, already=frozenset(), what="resumed")
+
+    async def describe(self, mirror: str) -> list[MirrorRow]:
+        """How its partitions stand."""
+        self._mirror(mirror)
+        return await self._describing.rows(mirror)
+
+    def last_mirrored(self, mirror: str) -> list[dict[str, int | str]]:
+        """Where each partition's mirroring ended, 0 where nothing ended yet: what a failback asks for."""
+        self._mirror(mirror)
+        return [
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "offset": max(0, record.last_mirrored),
+                "epoch": record.last_mirrored_epoch,
+                "stopped_at_ms": record.stopped_at_ms,
+            }
+            for key, record in sorted(self._own(mirror).items())
+        ]
+
+    def crash_at(self, step: str) -> None:
+        """The process kills itself when it reaches this step; an empty step takes that back."""
+        if step and step not in STEPS:
+            raise UnknownMirrorError(f"{step!r} is no step; there are {', '.join(STEPS)}")
+        self._process.crash.at = step
+
+    async def _follow_all(self, config: MirrorConfig) -> None:
+        if not config.all_topics:
+            changed = replace(config, all_topics=True)
+            await self._process.store.put_mirror(changed)
+            self._process.mirrors[config.name] = changed
+
+    async def _request(
+        self,
+        mirror: str,
+        topics: Collection[str] | None,
+        state: PartitionState,
+        able: frozenset[PartitionState],
+        *,
+        already: frozenset[PartitionState],
+        what: str,
+    ) -> list[str]:
+        await self._life.until_sure()
+        records = self._records(mirror, topics)
+        refuse_unless(records, able | {state}, what)
+        keys = [record.key for record in records if record.state not in already]
+        await self._life.request(keys, state, from_states=able)
+        return sorted({record.key.topic for record in records})
+
+    def _records(self, mirror: str, topics: Collection[str] | None) -> list[PartitionRecord]:
+        self._mirror(mirror)
+        own = self._own(mirror)
+        known = {key.topic for key in self._life.records if key.mirror == mirror}
+        missing = sorted(set(topics or ()) - known)
+        if missing:
+            raise UnknownMirrorError(f"mirror {mirror} has no topic {missing[0]!r}; it has {', '.join(sorted(known))}")
+        return [record for key, record in own.items() if topics is None or key.topic in topics]
+
+    def _own(self, mirror: str) -> Mapping[PartitionKey, PartitionRecord]:
+        me = self._life.hub.me
+        return {k: r for k, r in self._life.records.items() if k.mirror == mirror and r.owner == me}
+
+    def _mirror(self, mirror: str) -> MirrorConfig:
+        found = self._process.mirrors.get(mirror)
+        if found is None:
+            names = ", ".join(sorted(self._process.mirrors)) or "none"
+            raise UnknownMirrorError(f"no mirror is called {mirror!r}; there are: {names}")
+        return found

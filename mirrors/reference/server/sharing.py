@@ -1,0 +1,180 @@
+"""Several processes share one destination's partitions: who leads which, and who takes over from one that died.
+
+Processes are brokers from id 100 on; those that the controller has unfenced are alive. A new partition goes to the
+live process with the highest hash of (mirror, topic, partition, process); a partition whose process is gone goes to
+the highest among the others. Once the same processes have lived for some seconds each gets what is its own by the hash
+(see handing_over): one that joined, or came back, its share. Only the owner writes a partition's record, so the state
+topic needs no locks: who takes over reads it first, and raises the fencing token (see fencing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Final
+
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.model import PartitionKey, PartitionRecord
+from mirrors.reference.server.partition import Feed
+from mirrors.reference.server.periodic import keep
+from mirrors.reference.server.reassignment import HandingOver
+from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.states import PartitionState
+
+_LOG = logging.getLogger(__name__)
+
+_EVERY_S: Final = 1.0
+_HURRY_S: Final = 0.1  # while nothing is done, because the records are old
+_GONE_S: Final = 2.0  # a process is missed for so long before its partitions are taken over
+_SETTLED_S: Final = 5.0  # the same processes live for so long before partitions change hands between them
+
+
+def owner(key: PartitionKey, live: Iterable[int]) -> int:
+    """The live process that a partition goes to: rendezvous hashing. Raises ValueError when none lives."""
+    return max(live, key=lambda process: _weight(key, process))
+
+
+def _weight(key: PartitionKey, process: int) -> bytes:
+    text = f"{key.mirror}/{key.topic}/{key.partition}/{process}"
+    return blake2b(text.encode(), digest_size=8).digest()
+
+
+def leaving(
+    records: Mapping[PartitionKey, PartitionRecord], *, me: int, live: Iterable[int]
+) -> dict[int, list[PartitionKey]]:
+    """What this process has and another live one should have: process → partitions. Mirrored ones only."""
+    found: dict[int, list[PartitionKey]] = {}
+    alive = list(live)
+    if alive == [me]:
+        return found
+    for key, record in records.items():
+        if record.owner == me and record.state is PartitionState.MIRRORING:
+            to = owner(key, alive)
+            if to != me:
+                found.setdefault(to, []).append(key)
+    return found
+
+
+class Sharing:
+    """Takes over from processes that are gone, and gives to those that have less than their share."""
+
+    def __init__(self, lifecycle: Lifecycle, looking: Looking, handing_over: HandingOver) -> None:
+        self._life = lifecycle
+        self._hub = lifecycle.hub
+        self._looking = looking
+        self._handing_over = handing_over
+        self._missed_since: dict[int, float] = {}
+        self._together: tuple[frozenset[int], float] = (frozenset(), 0.0)  # who lives, and since when
+        self._alone = True  # no other process was ever seen
+
+    def live(self) -> frozenset[int]:
+        """Processes that the controller has unfenced; this one always."""
+        meta = self._looking.last
+        others = () if meta is None else (b for b in meta.brokers if b >= FIRST_MIRROR_ID)
+        found = frozenset({self._hub.me, *others})
+        self._alone = self._alone and len(found) == 1
+        return found
+
+    @property
+    def alone(self) -> bool:
+        """Whether this is the only process there ever was, as far as it knows: nobody else has written anything."""
+        self.live()
+        return self._alone and all(record.owner == self._hub.me for record in self._life.records.values())
+
+    async def learn(self) -> None:
+        """Read what other processes have done. Raises WireError or MirrorError."""
+        if self.alone:
+            return
+        stored, _ = await self._life.store.load()
+        for key, record in stored.items():
+            if record.owner != self._hub.me and self._life.mirrored(key) is None:
+                self._life.records[key] = record
+
+    def owners(self, mirror: str, topic: str, partitions: int) -> list[int]:
+        """Who leads each partition of a topic: its owner while that lives."""
+        live = self.live()
+        found = []
+        for partition in range(partitions):
+            key = PartitionKey(mirror, topic, partition)
+            known = self._life.records.get(key)
+            found.append(known.owner if known is not None and known.owner in live else owner(key, live))
+        return found
+
+    async def keep(self) -> None:
+        """Until cancelled."""
+        await asyncio.sleep(self._pause())
+        await keep("sharing", self._pause, self._look)
+
+    def _pause(self) -> float:
+        return _HURRY_S if self._hub.records_are_old else _EVERY_S
+
+    async def _look(self) -> None:
+        now, live = self._hub.clock(), self.live()
+        meta = self._looking.last
+        if meta is None or self._hub.me not in meta.brokers:
+            return  # fenced: others will think that this one is gone
+        if self._hub.records_are_old:
+            # Who thought it dead may be about to take over from it.
+            early = not self.alone and now - self._hub.doubted_at < _GONE_S + _EVERY_S
+            if early or not await self._renew():
+                return
+        owners = {record.owner for record in self._life.records.values()} | set(self._missed_since)
+        for process in owners - live:
+            since = self._missed_since.setdefault(process, now)
+            if now - since >= _GONE_S:
+                await self._take_over(process, live)
+                del self._missed_since[process]
+        for process in live & set(self._missed_since):
+            del self._missed_since[process]
+        await self._handing_over.adopt(meta)
+        self._share(now, live)
+        await self._handing_over.push(meta)
+
+    async def _renew(self) -> bool:
+        """Others may have taken over from this process: what is stored counts, not what it remembers."""
+        doubts = self._hub.doubts
+        if not self._life.at_rest or not self._life.renew((await self._life.store.load())[0]):
+            return False
+        if self._hub.doubts != doubts:  # once more, meanwhile
+            return False
+        self._hub.expected_topics.update(key.topic for key in self._life.records)
+        self._hub.records_are_old = False
+        _LOG.info("records were read again: this process may have been taken for dead")
+        return True
+
+    def _share(self, now: float, live: frozenset[int]) -> None:
+        """Give others their share once nobody came or went for a while."""
+        if live != self._together[0] or self._missed_since:
+            self._together = (live, now)
+        elif now - self._together[1] >= _SETTLED_S:
+            wanted = leaving(self._life.records, me=self._hub.me, live=live)
+            self._handing_over.give({to: [key for key in keys if self._fed(key)] for to, keys in wanted.items()})
+
+    def _fed(self, key: PartitionKey) -> bool:
+        mirrored = self._life.mirrored(key)
+        return mirrored is not None and mirrored.led.feed is Feed.SOURCE and not self._life.busy(key)
+
+    async def _take_over(self, process: int, live: frozenset[int]) -> None:
+        stored, _ = await self._life.store.load()
+        if process in (await self._looking.look()).brokers:
+            return  # it is back
+        await self._handing_over.take_in(stored)
+        mine = []
+        for key, record in stored.items():
+            if record.owner == process and owner(key, live) == self._hub.me:
+                mine.append(replace(record, owner=self._hub.me, fence=record.fence + 1))
+                held = self._life.mirrored(key)
+                if held is not None:  # it was on its way to that process
+                    held.led.feed = Feed.HELD
+            elif record.owner != self._hub.me:
+                self._life.records[key] = record
+                self._life.detach(key)
+        self._hub.expected_topics.update(key.topic for key in stored)
+        self._life.resumed.update(record.key for record in mine)
+        await self._life.save(mine)
+        self._life.poked.set()
+        _LOG.info("process %d is gone: %d of its partitions are ours now", process, len(mine))

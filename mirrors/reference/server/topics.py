@@ -1,0 +1,125 @@
+"""Follows the source's topics: new partitions and topics appear on the destination; what was deleted or made again on
+the source is FAILED, not restacked.
+
+New topics are taken up by mirrors that were started for all topics; new partitions of every topic that is mirrored.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from harness.wire.cluster import TopicMeta
+from mirrors.reference.server.audit import AuditLog, EventKind
+from mirrors.reference.server.model import PartitionKey, PartitionRecord
+from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.states import PartitionState
+
+if TYPE_CHECKING:
+    from mirrors.reference.server.process import MirrorProcess
+
+_LOG = logging.getLogger(__name__)
+
+S = PartitionState
+CARRIED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicChanges:
+    """What a look at the source asks for. grown: topics with partitions that are not mirrored yet. failed: why."""
+
+    grown: tuple[str, ...] = ()
+    failed: Mapping[PartitionKey, str] = field(default_factory=dict)
+
+
+def topic_changes(
+    records: Iterable[PartitionRecord], source: Mapping[str, TopicMeta], *, missed_before: Collection[str]
+) -> TopicChanges:
+    """Records of one mirror against all topics of its source.
+
+    missed_before: topics that were not on the source some time ago either. One look without a topic proves nothing:
+    a broker that has just started may not know it yet.
+    """
+    known = list(records)
+    carried = [record for record in known if record.state in CARRIED]
+    count = Counter(record.key.topic for record in known)  # those that were stopped or failed are not new
+    failed: dict[PartitionKey, str] = {}
+    for record in carried:
+        key = record.key
+        found = source.get(key.topic)
+        if found is None:
+            if key.topic in missed_before:
+                failed[key] = f"topic {key.topic} is not on the source any more"
+        elif _other(found.topic_id, record.source_topic_id):
+            failed[key] = (
+                f"topic {key.topic} was deleted and created again on the source: its ID was {record.source_topic_id} "
+                f"and is {found.topic_id}"
+            )
+    alive = {record.key.topic for record in carried} - {key.topic for key in failed}
+    grown = [n for n, c in count.items() if n in source and n in alive and len(source[n].partitions) > c]
+    return TopicChanges(grown=tuple(sorted(grown)), failed=failed)
+
+
+def missed_since(before: Mapping[str, float], missing: Iterable[str], *, now: float) -> dict[str, float]:
+    """Topics that are missing, with the time of the first of the looks that all missed them."""
+    return {topic: before.get(topic, now) for topic in missing}
+
+
+def _other(now: uuid.UUID, before: uuid.UUID) -> bool:
+    unknown = uuid.UUID(int=0)
+    return now != before and unknown not in (now, before)
+
+
+class Discovery:
+    """Looks at every mirror's source."""
+
+    def __init__(self, process: MirrorProcess, audit: AuditLog) -> None:
+        self._process = process
+        self._audit = audit
+        self._missed: dict[str, dict[str, float]] = {}  # mirror → topics that were gone at every look since a time
+        self._judged_at: dict[str, float] = {}  # the source's answer that was judged last
+
+    async def look(self) -> None:
+        """Once over all mirrors. Raises WireError or MirrorError."""
+        for mirror in list(self._process.mirrors):
+            await self._look(mirror)
+
+    async def _look(self, mirror: str) -> None:
+        life = self._process.lifecycle
+        link = life.links[mirror]
+        every = self._process.settings.discovery_s
+        oldest = look_after(every, link.partitions)
+        wanted = {topic.name: topic for topic in await self._process.discover(mirror, at_most_age_s=oldest)}
+        told_at = link.refreshed_at or 0.0
+        if self._judged_at.get(mirror) == told_at:
+            return
+        self._judged_at[mirror] = told_at
+        own = [r for k, r in life.records.items() if k.mirror == mirror]
+        mirrored = {record.key.topic for record in own}
+        missed = missed_since(self._missed.get(mirror, {}), mirrored - link.topics.keys(), now=told_at)
+        self._missed[mirror] = missed
+        before = {topic for topic, since in missed.items() if told_at - since >= every}
+        found = topic_changes(own, link.topics, missed_before=before)
+        for key, why in found.failed.items():
+            await self._fail(key, why)
+        new = wanted.keys() - mirrored if self._process.mirrors[mirror].all_topics else set()
+        for name in [*found.grown, *sorted(new)]:
+            if name in wanted and await self._process.add_topic(mirror, wanted[name], only_new=True):
+                change = "partitions" if name in mirrored else "created"
+                self._audit.add(EventKind.TOPIC, mirror, topic=name, change=change)
+
+    async def _fail(self, key: PartitionKey, why: str) -> None:
+        life = self._process.lifecycle
+        record = life.records[key]
+        if record.owner != life.hub.me or record.state not in CARRIED:
+            return
+        mirrored = life.mirrored(key)
+        if mirrored is not None:
+            await life.fail(mirrored, why)
+        else:
+            await life.save([replace(record, state=S.FAILED, error=why)])
+        self._audit.add(EventKind.TOPIC, key.mirror, topic=key.topic, change="gone", partition=key.partition, why=why)

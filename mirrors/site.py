@@ -1,0 +1,163 @@
+"""What a mirror driver gets from the runner: clusters, settings, and a place to run its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from harness.clusters.base import Cluster, Node
+    from harness.clusters.pair import RunningTopology
+    from mirrors.base import Mirror
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorSettings:
+    """What a user chose. contract: what the mirror must promise. options: `--mirror-option NAME=VALUE` pairs.
+
+    design: switch → value, of a mirror whose design can be chosen. texts: name → text of the files that options name.
+    aliases: letters of the clusters that mirrors of the test lie between. flows: `A->B` of each mirror from the start.
+    """
+
+    contract: str = "mm2-exactly-once"
+    options: Mapping[str, str] = field(default_factory=dict)
+    mirror_nodes: int = 1
+    design: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    aliases: Sequence[str] = ("A", "B")
+    flows: Sequence[str] = ("A->B",)
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a mirror process is to a cluster that it joins: a broker. link: its address for mirrors onwards."""
+
+    broker_id: int
+    link: tuple[str, int]
+
+
+class MirrorSite(Protocol):
+    """Where a mirror's processes run: containers in the run's network."""
+
+    def address(self, number: int) -> str:
+        """The fixed IPv4 address of the mirror process with this number, from 1; known before it is made."""
+        ...
+
+    def membership(self, number: int, cluster: str) -> Membership:
+        """What process `number` is on a cluster that was planned with it. Raises KeyError for another."""
+        ...
+
+    def make(
+        self,
+        number: int,
+        *,
+        command: Sequence[str],
+        files: Mapping[str, str],
+        environment: Mapping[str, str],
+        image: str | None = None,
+        entry_point: Sequence[str] = (),
+    ) -> Node:
+        """Create and start the container of process `number` from the mirror's image, or from another one.
+
+        command: arguments of the entry point. files: path inside → text. entry_point: of another image; its own if
+        empty.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorContext:
+    """Everything a driver is made from."""
+
+    source: Cluster
+    destination: Cluster
+    site: MirrorSite
+    settings: MirrorSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorSpec:
+    """One entry of the registry.
+
+    contracts: names it can be judged by, the default first. options: name → what it does. check: validates settings
+    before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
+    harness.clusters.images.ImageSet that its processes run in. registers: they join the destination as brokers, and
+    reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
+    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options
+    and the texts of files that they name → the contract; None: the first one. steps: names at which its processes can
+    be made to crash. reads: options that name a file, whose text is kept with the run.
+    """
+
+    name: str
+    description: str
+    contracts: tuple[str, ...]
+    options: Mapping[str, str]
+    check: Callable[[MirrorSettings, Sequence[str]], None]
+    make: Callable[[MirrorContext], Mirror]
+    image: str = "mirror"
+    registers: bool = False
+    fails_back: bool = False
+    design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
+    contract: Callable[[Mapping[str, str], Mapping[str, str]], str] | None = None
+    steps: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+
+
+class TopologySite:
+    """Implements MirrorSite on a running topology (harness.clusters.pair.RunningTopology).
+
+    image, entry_point: `mirror` and `entry_point` of harness.clusters.images.ImageSet. first: number of this mirror's
+    first container; a second mirror of the same run begins elsewhere.
+    """
+
+    def __init__(self, topology: RunningTopology, *, image: str, entry_point: Sequence[str], first: int = 1) -> None:
+        self._topology = topology
+        self._image = image
+        self._entry_point = tuple(entry_point)
+        self._first = first
+
+    def address(self, number: int) -> str:
+        """See MirrorSite."""
+        return self._topology.plan.mirror_address(self._first + number - 1)
+
+    def membership(self, number: int, cluster: str) -> Membership:
+        """See MirrorSite."""
+        planned = self._topology.plan
+        hosts = {spec.name: spec.mirror_hosts for spec in planned.spec.clusters}[cluster]
+        which = self._first + number - 1
+        if which not in hosts:
+            raise KeyError(f"mirror process {which} was not planned on cluster {cluster}")
+        proxy = planned.clusters[cluster].mirror_proxies[hosts.index(which)]
+        return Membership(proxy.broker, (planned.toxiproxy.address, proxy.listen_port))
+
+    def make(
+        self,
+        number: int,
+        *,
+        command: Sequence[str],
+        files: Mapping[str, str],
+        environment: Mapping[str, str],
+        image: str | None = None,
+        entry_point: Sequence[str] = (),
+    ) -> Node:
+        """See MirrorSite. Raises EngineError, ImageError, UsageError."""
+        from harness.clusters.base import NodeRole  # late: these modules need this package's shapes
+        from harness.clusters.topology import NodePlan
+
+        which = self._first + number - 1
+        return self._topology.launch(
+            NodePlan(
+                name=f"mirror-{which}",
+                cluster="mirror",
+                role=NodeRole.MIRROR,
+                node_id=which,
+                address=self.address(number),
+                image=image or self._image,
+                entrypoint=tuple(entry_point) if image else self._entry_point,
+                command=tuple(command),
+                environment=dict(environment),
+                files=dict(files),
+                user="0",
+            )
+        )
