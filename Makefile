@@ -64,7 +64,7 @@ fmt: setup
 	$(BIN)/ruff format .
 
 docs: setup
-	$(BIN)/python -m harness.docs
+	$(BIN)/python -m harness.cli.generated_pages
 
 lock:
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-annotate --no-header \

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench import generate_logs
 from bench.generate_history import Shape, generate
-from harness.errors import EXIT_UNKNOWN, EXIT_VALID
+from harness.core.errors import EXIT_UNKNOWN, EXIT_VALID
 
 _SAMPLE_S = 0.2
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -43,7 +43,7 @@ def check(run: Path, *, contract: str | None, master: str) -> Cost:
 
     Raises: SystemExit when a history, which is clean, is not judged valid, or logs are judged invalid.
     """
-    command = [sys.executable, "-m", "harness.cli", "check", str(run), "--master", master, "--json"]
+    command = [sys.executable, "-m", "harness.cli.app", "check", str(run), "--master", master, "--json"]
     if contract is not None:
         command += ["--contract", contract]
     began = time.monotonic()

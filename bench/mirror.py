@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.mirror_case import Case, Load, Result
-from harness.clusters.docker_clients import connect
-from harness.clusters.images import ImageSet, ensure_images
+from harness.clusters.docker.clients import connect
+from harness.clusters.docker.images import ImageSet, ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
-from harness.errors import ShatterError
-from harness.provision import make_plan
-from harness.testspec import TestSpec
+from harness.core.errors import ShatterError
+from harness.core.testspec import TestSpec
+from harness.run.plan import make_plan
 from mirrors import REGISTRY, MirrorContext
 from mirrors.base import Mirror
 from mirrors.site import TopologySite

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 from bench.mirror_load import LatencyReader, PacedWriter, fill
 from bench.usage import Usage, usage
-from harness.clusters.nodes import ContainerNode
+from harness.clusters.kafka.nodes import ContainerNode
 from harness.clusters.pair import RunningTopology
-from harness.errors import ClusterError, MirrorError
-from harness.wait import wait_until
+from harness.core.errors import ClusterError, MirrorError
+from harness.core.wait import wait_until
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 from mirrors.base import Mirror

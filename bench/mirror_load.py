@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from harness.errors import ClusterError
+from harness.core.errors import ClusterError
 from mirrors.compacted import QUIET
 
 _SENT: Final = struct.Struct(">q")  # time.monotonic_ns() of the send, at the beginning of every value; 0: not paced

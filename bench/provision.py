@@ -13,12 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.clusters.docker_clients import connect
-from harness.clusters.images import ensure_images
+from harness.clusters.docker.clients import connect
+from harness.clusters.docker.images import ensure_images
 from harness.clusters.pair import start_topology
+from harness.core.testspec import TestSpec
 from harness.history.recorder import RunRecorder
-from harness.provision import make_plan, topology_spec
-from harness.testspec import TestSpec
+from harness.run.plan import make_plan, topology_spec
 from mirrors import MirrorContext
 from mirrors.site import TopologySite
 

@@ -32,7 +32,7 @@ from harness.history.ops import OpRecord, Phase
 from harness.history.recorder import RunRecorder
 from workloads import REGISTRY
 from workloads.base import Endpoint, WorkloadContext, WorkloadOptions
-from workloads.kafka_config import admin_config, producer_config
+from workloads.clients.kafka_config import admin_config, producer_config
 from workloads.plan import SendPlan
 
 
@@ -194,8 +194,8 @@ def main() -> None:
     with ExitStack() as stack:
         bootstrap = args.bootstrap
         if bootstrap is None:
-            from harness.clusters.docker_clients import connect
-            from harness.clusters.images import ensure_images
+            from harness.clusters.docker.clients import connect
+            from harness.clusters.docker.images import ensure_images
             from harness.clusters.pair import start_topology
             from harness.clusters.topology import TopologySpec
 

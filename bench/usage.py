@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.clusters.nodes import ContainerNode
-from harness.errors import EngineError
+from harness.clusters.kafka.nodes import ContainerNode
+from harness.core.errors import EngineError
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _FIELDS_BEFORE_UTIME = 11  # of /proc/PID/stat, counted behind the command's name in brackets

@@ -1,7 +1,7 @@
 """Decides from stored tables what was lost, duplicated, reordered or mixed up. Spark only.
 
-To add a checker: one file with its `CHECKER`, its name in `MODULES`, its kinds in harness/contracts.toml, and a test
-with a planted history and its clean twin. `checkers.catalogue` imports the modules; this package itself does not,
+To add a checker: one file with its `CHECKER`, its name in `MODULES`, its kinds in harness/core/contracts.toml, and a
+test with a planted history and its clean twin. `checkers.catalogue` imports the modules; this package itself does not,
 so that it can be imported without Spark.
 """
 

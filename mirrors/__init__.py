@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from mirrors.mm2 import config as mm2_config
 from mirrors.reference.driver import config as reference_config
 from mirrors.reference.server.steps import STEPS

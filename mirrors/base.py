@@ -162,7 +162,7 @@ class KeepsTopics(Mirror, Protocol):
     """A mirror that keeps state of its own in topics of its destination, which are looked at, too."""
 
     def own_topics(self) -> Sequence[str]:
-        """Their names; harness.internal_topics knows them."""
+        """Their names; harness.core.internal_topics knows them."""
         ...
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from harness.errors import MirrorError, WaitTimeoutError
+from harness.core.errors import MirrorError, WaitTimeoutError
 from harness.history.ops import Action, F, OpRecord, OpType
 from harness.history.recording import Recorder
 from harness.wire.client import WireError

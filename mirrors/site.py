@@ -82,8 +82,8 @@ class MirrorSpec:
 
     contracts: names it can be judged by, the default first. options: name → what it does. check: validates settings
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
-    harness.clusters.images.ImageSet that its processes run in. registers: they join the destination as brokers, and
-    reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
+    harness.clusters.docker.images.ImageSet that its processes run in. registers: they join the destination as brokers,
+    and reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
     arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options
     and the texts of files that they name → the contract; None: the first one. steps: names at which its processes can
     be made to crash. reads: options that name a file, whose text is kept with the run.
@@ -107,8 +107,8 @@ class MirrorSpec:
 class TopologySite:
     """Implements MirrorSite on a running topology (harness.clusters.pair.RunningTopology).
 
-    image, entry_point: `mirror` and `entry_point` of harness.clusters.images.ImageSet. first: number of this mirror's
-    first container; a second mirror of the same run begins elsewhere.
+    image, entry_point: `mirror` and `entry_point` of harness.clusters.docker.images.ImageSet. first: number of this
+    mirror's first container; a second mirror of the same run begins elsewhere.
     """
 
     def __init__(self, topology: RunningTopology, *, image: str, entry_point: Sequence[str], first: int = 1) -> None:

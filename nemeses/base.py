@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal, Protocol, TypeVar
 
-from harness.clock import Clock
 from harness.clusters.base import Topology
-from harness.errors import FaultError
+from harness.core.clock import Clock
+from harness.core.errors import FaultError
+from harness.core.wait import wait_until
 from harness.history.recording import Recorder
-from harness.wait import wait_until
-from nemeses.claims import Claims
-from nemeses.undo import UndoStack
+from nemeses.engine.reservations import Claims
+from nemeses.engine.undo import UndoStack
 
 T = TypeVar("T")
 

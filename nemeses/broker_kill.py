@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import NodeState, Topology
-from harness.errors import FaultError
+from harness.core.errors import FaultError
 from nemeses.base import NO_CHOICES, Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
-from nemeses.probes import client_address, connects
-from nemeses.roles import (
+from nemeses.support.probes import client_address, connects
+from nemeses.support.roles import (
     BROKER_ROLES,
     await_healed,
     broker_params,

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import Topology
-from harness.errors import FaultError, WaitTimeoutError
-from nemeses import netcut
+from harness.core.errors import FaultError, WaitTimeoutError
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
-from nemeses.probes import connects
-from nemeses.roles import await_healed, broker_params, broker_targets, brokers_available, resolve_and_claim
+from nemeses.support import netcut
+from nemeses.support.probes import connects
+from nemeses.support.roles import await_healed, broker_params, broker_targets, brokers_available, resolve_and_claim
 
 HEAL_S = 45.0
 ROLES: tuple[str, ...] = ("leader", "follower", "any")

@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import Topology
-from harness.clusters.probe import answers
-from harness.errors import FaultError
+from harness.clusters.kafka.request_probe import answers
+from harness.core.errors import FaultError
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
-from nemeses.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
-from nemeses.probes import client_address
-from nemeses.roles import (
+from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
+from nemeses.support.probes import client_address
+from nemeses.support.roles import (
     BROKER_ROLES,
     await_healed,
     broker_params,

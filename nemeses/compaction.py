@@ -9,11 +9,11 @@ It cannot see: gaps below the mirror's reach, which are there as well after a wh
 from __future__ import annotations
 
 from harness.clusters.base import Topology
-from harness.errors import ClusterError
+from harness.core.errors import ClusterError
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Timing
-from nemeses.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, first_gap, names
-from nemeses.direct import topic_setting
-from nemeses.link_targets import LINK_NEEDS, links_available
+from nemeses.support.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, first_gap, names
+from nemeses.support.direct import topic_setting
+from nemeses.support.link_targets import LINK_NEEDS, links_available
 
 _CLEANED_S = 20.0
 

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import Link, Topology
-from harness.errors import FaultError
+from harness.core.errors import FaultError
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
-from nemeses.link_targets import (
+from nemeses.support.link_targets import (
     LINK_NEEDS,
     LINK_ROLES,
     await_link,

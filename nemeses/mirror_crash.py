@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import Node, NodeState, Topology
-from harness.errors import FaultError, MirrorError
+from harness.core.errors import FaultError, MirrorError
 from mirrors.base import Crashable
 from mirrors.reference.server.steps import STEPS
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing

@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import NodeState, Topology
-from harness.errors import FaultError
+from harness.core.errors import FaultError
 from nemeses.base import NO_CHOICES, Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
-from nemeses.mirror_nodes import (
+from nemeses.support.mirror_nodes import (
     MIRROR_NEEDS,
     MIRROR_ROLES,
     claim_mirror_nodes,

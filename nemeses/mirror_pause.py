@@ -11,10 +11,10 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import Topology
-from harness.errors import FaultError
+from harness.core.errors import FaultError
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
-from nemeses.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
-from nemeses.mirror_nodes import (
+from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
+from nemeses.support.mirror_nodes import (
     MIRROR_NEEDS,
     MIRROR_ROLES,
     claim_mirror_nodes,

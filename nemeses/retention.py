@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 
 from harness.clusters.base import PartitionInfo, Topology
-from harness.errors import ClusterError, StorageError
+from harness.core.errors import ClusterError, StorageError
 from harness.history.ops import Action, F, OpRecord, OpType
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Timing
-from nemeses.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, names
-from nemeses.direct import delete_records, high_watermark, topic_setting
-from nemeses.link_targets import LINK_NEEDS, links_available
+from nemeses.support.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, names
+from nemeses.support.direct import delete_records, high_watermark, topic_setting
+from nemeses.support.link_targets import LINK_NEEDS, links_available
 
 _LEAST = 20  # records behind the mirror's reach, of which half are deleted
 _WRITTEN_S = 15.0

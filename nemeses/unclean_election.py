@@ -10,7 +10,7 @@ It proves the loss with what the brokers hold: the leader's high watermark befor
 at which the new leader's first epoch begins (its `leader-epoch-checkpoint` file). Offsets in between were
 acknowledged and are gone, however fast new records take their places.
 On the destination the mirror is the only writer, so that the acknowledged records are the mirror's. A mirror that
-leads there itself is another story: `nemeses/mirror_led.py`.
+leads there itself is another story: `nemeses/support/mirror_led.py`.
 The killed leader may be alone in sync elsewhere, too: those partitions, of internal topics as well, are hit like the
 one that was drawn, recorded with the fault, and elected uncleanly when it heals, since Kafka elects nobody there.
 It cannot see: what producers with acks=1 were told beyond the high watermark.
@@ -23,11 +23,11 @@ from random import Random
 from typing import Any
 
 from harness.clusters.base import Cluster, PartitionInfo, Topology
-from harness.errors import FaultError
-from nemeses import epochs, mirror_led, netcut, topic_config
+from harness.core.errors import FaultError
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
-from nemeses.claims import FaultSkippedError
-from nemeses.election import (
+from nemeses.engine.reservations import FaultSkippedError
+from nemeses.support import epochs, mirror_led, netcut, topic_config
+from nemeses.support.election import (
     also_alone,
     await_alone,
     await_alone_acknowledged,
@@ -36,7 +36,7 @@ from nemeses.election import (
     elect,
     elect_when_healed,
 )
-from nemeses.roles import await_healed, broker_params, brokers_available, cluster_of, partition_of
+from nemeses.support.roles import await_healed, broker_params, brokers_available, cluster_of, partition_of
 
 HEAL_S = 75.0
 MIN_INSYNC = {"leader": 1, "elr": 2}

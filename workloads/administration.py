@@ -1,10 +1,10 @@
 """The workload `administration`: what `append` does, and an administrator who changes access rules and configurations.
 
-The administrator (workloads.administrator) does what workloads.admin_plan draws from the seed, on every cluster of the
-run: rules that allow readers on the source, rules that deny readers on the destination alone, topic configurations on
-the source while it is mirrored; after a failover configurations of the destination's own, and other ones on the source
-that was left. It looks at rules and configurations of all clusters between its changes. Access rules need clusters with
-an authorizer (`--authorizer`); without, only configurations change.
+The administrator (workloads.clients.administrator) does what workloads.admin_plan draws from the seed, on every cluster
+of the run: rules that allow readers on the source, rules that deny readers on the destination alone, topic
+configurations on the source while it is mirrored; after a failover configurations of the destination's own, and other
+ones on the source that was left. It looks at rules and configurations of all clusters between its changes. Access rules
+need clusters with an authorizer (`--authorizer`); without, only configurations change.
 
 Clients are super users: no rule binds them, so that the load goes on whatever the rules say. Retention never becomes
 shorter than two days: nothing expires by it.
@@ -15,12 +15,12 @@ What it cannot show: what `append` cannot; whether brokers enforce the rules; ru
 from __future__ import annotations
 
 from workloads.admin_plan import AdminPlan, situation
-from workloads.administrator import ACTOR, AdministratorClient
 from workloads.append import Append
 from workloads.base import Endpoint, WorkloadContext
-from workloads.control import StopSignal
-from workloads.load import Client
-from workloads.values import Names
+from workloads.clients.administrator import ACTOR, AdministratorClient
+from workloads.clients.control import StopSignal
+from workloads.clients.load import Client
+from workloads.clients.values import Names
 
 _KNOWN, _PLAN, _SOURCE = "administration clusters", "administration plan", "administration source"
 

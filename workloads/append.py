@@ -4,15 +4,16 @@ Producers run on every writable endpoint, by option `producer`:
 
 - `plain`: acks as chosen, retries, no idempotence: the broker may append a retried record twice and out of order.
 - `idempotent`: the same with producer id and sequence.
-- `transactional`: one transaction at a time per producer, some aborted on purpose (workloads.transactions).
+- `transactional`: one transaction at a time per producer, some aborted on purpose (workloads.clients.transactions).
 
-A *process* is one logical, single-threaded actor with at most one operation under way (`p3`; after an `info` its
-place is taken by `p3.1`). A *client* is one incarnation of a confluent-kafka object (`A-producer-0#2`). One plain or
+A *process* is one logical, single-threaded actor with at most one operation under way (`p3`; after an `info` its place
+is taken by `p3.1`). A *client* is one incarnation of a confluent-kafka object (`A-producer-0#2`). One plain or
 idempotent producer carries `processes` processes, a transactional one carries one, and so does one that lives shortly
 (`client_life`: so many operations, then a new client takes its place, transactional ones under another
 transactional.id, as jobs and lambdas do). `txn_hold` keeps transactions open, as stream processors do. Values say who
-sent them (workloads.values). How operations end: workloads.sends and workloads.transactions; which errors are definite:
-workloads.error_table; consumers: workloads.consumers; the end of the run: workloads.final_reads.
+sent them (workloads.clients.values). How operations end: workloads.clients.sends and workloads.clients.transactions;
+which errors are definite: workloads.clients.error_table; consumers: workloads.clients.consumers; the end of the run:
+workloads.final_reads.
 
 What it cannot show: what groups do (no consumer joins one), what compaction and keys do (keys are process names), and
 anything about messages with headers or null values.
@@ -24,18 +25,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from workloads.base import Endpoint, FinalRead, Floor, TopicSpec, WorkloadContext, WorkloadOptions
-from workloads.consumers import ConsumerClient, roles
-from workloads.control import StopSignal
+from workloads.clients.consumers import ConsumerClient, roles
+from workloads.clients.control import StopSignal
+from workloads.clients.kafka_config import consumer_config, producer_config
+from workloads.clients.load import Client, ThreadedLoad
+from workloads.clients.producers import SendClient
+from workloads.clients.rate import TokenBucket
+from workloads.clients.transactions import TxnClient
+from workloads.clients.values import Names, run_tag
 from workloads.final_reads import read_everything
-from workloads.kafka_config import consumer_config, producer_config
-from workloads.load import Client, ThreadedLoad
 from workloads.plan import SendPlan
-from workloads.producers import SendClient
-from workloads.rate import TokenBucket
-from workloads.transactions import TxnClient
-from workloads.values import Names, run_tag
 
 _UNLIMITED: Final = 400.0  # operations a second that the floor counts with when the rate is not limited
 _TXN_PER_PRODUCER: Final = 5.0  # transactions a second one producer manages on a slow machine

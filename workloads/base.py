@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from harness.clock import Clock
+from harness.core.clock import Clock
 from harness.history.recording import Recorder
 
 

@@ -26,17 +26,17 @@ from typing import Any, Final
 
 from workloads.append import Append
 from workloads.base import Endpoint, FinalRead, WorkloadContext
-from workloads.consumers import roles
-from workloads.control import StopSignal
-from workloads.group_members import Member, Place
+from workloads.clients.consumers import roles
+from workloads.clients.control import StopSignal
+from workloads.clients.group_members import Member, Place
+from workloads.clients.kafka_config import member_config, producer_config, share_config
+from workloads.clients.load import Client
+from workloads.clients.rate import TokenBucket
+from workloads.clients.share_members import ShareMember
+from workloads.clients.transactions import TxnClient
+from workloads.clients.values import Names, run_tag
 from workloads.group_roles import ROLES, GroupRole, stays_of
-from workloads.kafka_config import member_config, producer_config, share_config
-from workloads.load import Client
 from workloads.plan import SendPlan
-from workloads.rate import TokenBucket
-from workloads.share_members import ShareMember
-from workloads.transactions import TxnClient
-from workloads.values import Names, run_tag
 
 EARLY_S: Final = 2.5
 HOLD_S: Final = 6.0

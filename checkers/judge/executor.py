@@ -26,8 +26,8 @@ from checkers.spark.scratch import row_count
 from checkers.spark.session import jvm_died
 from checkers.views import value_outcomes as fates
 from checkers.views.tables import Tables
-from harness.errors import ShatterError, StorageError
-from harness.owners import REMEMBERED
+from harness.core.errors import ShatterError, StorageError
+from harness.core.owners import REMEMBERED
 
 FOLDER = "anomalies"
 _FAILURES = (

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from checkers.base import Kind, Severity
-from harness.contracts import Contract, Level
+from harness.core.contracts import Contract, Level
 
 NOTHING = "nothing was found that the contract never allows"
 MOST_KINDS = 3

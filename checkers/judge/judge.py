@@ -33,10 +33,10 @@ from checkers.judge.statistics import figures, unfinished_reads
 from checkers.judge.under_faults import UnderFault
 from checkers.views.completeness import sentence_of
 from checkers.views.tables import Tables
-from harness import contracts
-from harness.beside import write_beside
-from harness.contracts import Contract, Level
-from harness.history import edn_beside as left_out
+from harness.core import contracts
+from harness.core.atomic_files import write_beside
+from harness.core.contracts import Contract, Level
+from harness.history.edn import sidecar as left_out
 from harness.history.runfile import read_meta
 from harness.history.schema import TABLES
 from harness.history.store import StoredRun

@@ -22,7 +22,7 @@ import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from harness.errors import ShatterError
+from harness.core.errors import ShatterError
 from harness.history.runfile import RunFile, RunMeta
 from harness.history.schema import TABLES
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from checkers.spark.files import read_parquet, write_parquet
-from harness.owners import claim, release
+from harness.core.owners import claim, release
 
 _HELD_BYTES = 512 * 1024
 """Up to this size a view of a small run is held in memory."""

@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 
 from checkers.spark import class_archive
 from checkers.spark.gateway import remember_classes
-from harness.errors import ShatterError
-from harness.owners import new_temporary, release
+from harness.core.errors import ShatterError
+from harness.core.owners import new_temporary, release
 
 OLDEST_JAVA = 17
 MASTER = "local[*]"

@@ -24,9 +24,9 @@ from checkers.views.cache import Locks, view
 from checkers.views.history_facts import Facts, learn
 from checkers.views.turns import Turns
 from checkers.views.turns import turns as find_turns
+from harness.core.internal_topics import INTERNAL_TOPICS
+from harness.core.remains import RESULTS, SCRATCH, ready_results
 from harness.history.runfile import RunMeta
-from harness.internal_topics import INTERNAL_TOPICS
-from harness.remains import RESULTS, SCRATCH, ready_results
 
 PARTITION = ("cluster", "topic", "partition")
 REPLICA = ("cluster", "topic", "partition", "broker")

@@ -16,14 +16,16 @@ from typing import Any, Self
 
 import docker.errors
 
-from harness.clusters import containers, kraft_config
-from harness.clusters import labels as label
-from harness.clusters.admin import KafkaCluster
 from harness.clusters.base import NodeState
-from harness.clusters.cleanup import clean, labelled_objects
-from harness.clusters.docker_clients import DockerClients
-from harness.clusters.links import ToxiproxyLink, counting_rules
-from harness.clusters.nodes import ContainerNode
+from harness.clusters.docker import containers
+from harness.clusters.docker import labels as label
+from harness.clusters.docker.cleanup import clean, labelled_objects
+from harness.clusters.docker.clients import DockerClients
+from harness.clusters.kafka import kraft_config
+from harness.clusters.kafka.admin import KafkaCluster
+from harness.clusters.kafka.nodes import ContainerNode
+from harness.clusters.links.links import ToxiproxyLink, counting_rules
+from harness.clusters.links.toxiproxy import ToxiproxyServer
 from harness.clusters.topology import (
     TOXIPROXY_API_PORT,
     NodePlan,
@@ -33,9 +35,8 @@ from harness.clusters.topology import (
     plan,
     to_json,
 )
-from harness.clusters.toxiproxy import ToxiproxyServer
-from harness.errors import ClusterError, UsageError
-from harness.wait import wait_until
+from harness.core.errors import ClusterError, UsageError
+from harness.core.wait import wait_until
 from mirrors.base import Mirror
 
 READY_S = 120.0

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness.clusters import kraft_config as kafka
-from harness.errors import UsageError
+from harness.clusters.kafka import kraft_config as kafka
+from harness.core.errors import UsageError
 
 MAX_BROKERS = 9
 MAX_CONTROLLERS = 5

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
-from harness.clusters import kraft_config as kafka
 from harness.clusters.base import NodeRole
-from harness.clusters.image_files import ENTRY_POINT
+from harness.clusters.docker.image_files import ENTRY_POINT
+from harness.clusters.kafka import kraft_config as kafka
 from harness.clusters.specs import MAX_CONTROLLERS, ClusterSpec, ImageNames, Images, TopologySpec, from_json, to_json
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 __all__ = [
     "ClusterPlan",

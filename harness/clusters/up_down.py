@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.clusters import labels as label
-from harness.clusters.cleanup import LabelledObject, clean, labelled_objects
-from harness.clusters.docker_clients import DockerClients
+from harness.clusters.docker import labels as label
+from harness.clusters.docker.cleanup import LabelledObject, clean, labelled_objects
+from harness.clusters.docker.clients import DockerClients
 from harness.clusters.pair import READY_S, RunningTopology, start_topology
 from harness.clusters.topology import TopologySpec
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 DEFAULT_RUN = "pair"
 

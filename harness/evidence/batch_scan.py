@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 
 HEADER_BYTES = 61
 _LOG_OVERHEAD = 12  # base offset and length: what the length field does not count

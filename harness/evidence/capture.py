@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from harness.clusters.base import Cluster, Node, Topology
-from harness.errors import ShatterError
+from harness.core.errors import ShatterError
 from harness.evidence.log_dirs import EVIDENCE, MANIFEST
-from harness.evidence.looks import FINAL_LOOK, topics_to_keep
+from harness.evidence.snapshots import FINAL_LOOK, topics_to_keep
 from harness.history.writer import storage_error
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView

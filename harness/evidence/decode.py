@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.beside import refuse_folder, write_beside
-from harness.errors import HistoryError
+from harness.core.atomic_files import refuse_folder, write_beside
+from harness.core.errors import HistoryError
 from harness.evidence.completeness import by_replica, expected_replicas, failures_told
 from harness.evidence.completeness import rows as completeness_rows
 from harness.evidence.log_dirs import ReplicaLog, find_logs, has_segments
-from harness.evidence.looks import FINAL_LOOK
 from harness.evidence.segment_task import INPUT, PREFIX, RESULT_DDL, run_task
+from harness.evidence.snapshots import FINAL_LOOK
 from harness.history.runfile import RunFile, read_meta
 from harness.history.schema import TABLES
 from harness.history.store import read_files, whole_files

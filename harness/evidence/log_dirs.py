@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 
 EVIDENCE = "evidence"
 MANIFEST = "capture.json"

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 from harness.evidence.segments import Chunk, decode_segment
 from harness.history.schema import TABLES
 

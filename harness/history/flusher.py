@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from harness.errors import HistoryError, ShatterError, StorageError
+from harness.core.errors import HistoryError, ShatterError, StorageError
 from harness.history.ops import OpRecord
 from harness.history.schema import TABLES
 from harness.history.writer import Columns, PartWriter, fitting, to_arrow, to_columns

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
+from harness.core.owners import REMEMBERED, release
 from harness.history.ops import OpRecord
 from harness.history.pairing import Pairing, Place
 from harness.history.runfile import RUN_FILE, ClusterInfo, RunFile, RunMeta
 from harness.history.writer import PartWriter
-from harness.owners import REMEMBERED, release
 
 _ROWS_PER_FILE: Final = 200_000
 _FOREIGN: Final = {

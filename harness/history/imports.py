@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.errors import HistoryError
-from harness.owners import temporary_folder
+from harness.core.errors import HistoryError
+from harness.core.owners import temporary_folder
 
 
 def _importers() -> Mapping[str, Callable[[Path, Path], object]]:
-    from harness.history.edn import import_edn
-    from harness.history.jsonl import import_jsonl
+    from harness.history.edn.importer import import_edn
+    from harness.history.jsonl.importer import import_jsonl
 
     return {".jsonl": import_jsonl, ".edn": import_edn}
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from harness.bounds import MOST_DEEP, too_deep
-from harness.errors import HistoryError
+from harness.core.bounds import MOST_DEEP, too_deep
+from harness.core.errors import HistoryError
 
 MOST_BYTES: Final = 64 << 20
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 from harness.history.schema import TABLES, Column
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"

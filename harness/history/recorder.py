@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from harness.clock import Clock, MonotonicClock
-from harness.errors import HistoryError, ShatterError
-from harness.history.compaction import compact
+from harness.core.clock import Clock, MonotonicClock
+from harness.core.errors import HistoryError, ShatterError
 from harness.history.flusher import Flusher
+from harness.history.merging import compact
 from harness.history.ops import OpRecord, OpType, Phase
 from harness.history.runfile import RunFile, RunMeta
 from harness.history.schema import TABLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from harness.clock import Clock
+from harness.core.clock import Clock
 from harness.history.ops import OpRecord, OpType, Phase
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from harness.bounds import shown
-from harness.errors import HistoryError
+from harness.core.bounds import shown
+from harness.core.errors import HistoryError
 from harness.history.jsonfile import read_json
 from harness.history.runmeta import CapabilityInfo, ClusterInfo, PhaseSpan, RunMeta, TestParameters
 from harness.history.schema import FORMAT_VERSION

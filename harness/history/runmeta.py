@@ -26,7 +26,7 @@ class TestParameters(_Open):
     files: dict[str, str] = Field(default_factory=dict)
     """Text of every file that the test was made of (a campaign, an external mirror's), by the name it was given."""
     spec: dict[str, Any] = Field(default_factory=dict)
-    """The test as `harness.testspec.TestSpec` writes it, so that the run can be replayed."""
+    """The test as `harness.core.testspec.TestSpec` writes it, so that the run can be replayed."""
     mirror: str | None = None
     """Mirror driver: mm2, reference, native, external."""
     design: str | None = None

@@ -23,8 +23,8 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from harness.errors import HistoryError
-from harness.history.compaction import recover
+from harness.core.errors import HistoryError
+from harness.history.merging import recover
 from harness.history.parts import table_parts, told
 from harness.history.runfile import RunMeta, read_meta
 from harness.history.schema import TABLES

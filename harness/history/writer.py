@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.errors import HistoryError, StorageError
+from harness.core.errors import HistoryError, StorageError
 from harness.history.schema import TABLES, Table
 
 PART_PREFIX = "part-"

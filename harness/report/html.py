@@ -11,11 +11,11 @@ import plotly.io
 from markupsafe import Markup
 from pydantic import ValidationError
 
-from harness.beside import refuse_target, write_beside
-from harness.errors import HistoryError, ShatterError
+from harness.core.atomic_files import refuse_target, write_beside
+from harness.core.errors import HistoryError, ShatterError
+from harness.core.plain import plain
 from harness.history.jsonfile import read_json
 from harness.history.runfile import RUN_FILE, RunMeta
-from harness.plain import plain
 from harness.report.fault_rows import fault_rows
 from harness.report.plots import fault_colors, figure
 from harness.report.results import Results, load_results

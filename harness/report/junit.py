@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from harness.plain import plain
+from harness.core.plain import plain
 from harness.report.summary import TestOutcome
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.bounds import shown
-from harness.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, HistoryError
+from harness.core.bounds import shown
+from harness.core.errors import EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID, HistoryError
+from harness.core.plain import plain
 from harness.history.jsonfile import read_json
-from harness.plain import plain
 
 WORDS = {True: "valid", False: "invalid", "unknown": "unknown"}
 EXITS = {"valid": EXIT_VALID, "invalid": EXIT_INVALID, "unknown": EXIT_UNKNOWN}
@@ -43,7 +43,7 @@ class AnomalyResult:
 @dataclass(frozen=True, kw_only=True)
 class Results:
     """results.json. verdict: valid, unknown or invalid; headline: the verdict and what it holds in one line; raw: the
-    whole document, whose texts may hold anything, while those of the other fields are plain (harness.plain)."""
+    whole document, whose texts may hold anything, while those of the other fields are plain (harness.core.plain)."""
 
     verdict: str
     headline: str

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.core.plain import plain
 from harness.history.store import read_files, whole_files
-from harness.plain import plain
 
 BINS = 200
 MAX_EVENTS = 4_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from harness.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
-from harness.plain import plain
+from harness.core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_UNKNOWN, EXIT_VALID
+from harness.core.plain import plain
 from harness.report.results import Results
 
 STYLE = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow", "failed": "bold red", "not run": "dim"}

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.plain import plain
+from harness.core.plain import plain
 from harness.report.results import Results
 from harness.report.summary import STYLE
 

@@ -15,7 +15,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from harness.errors import ShatterError
+from harness.core.errors import ShatterError
 
 MAX_FRAME: Final = 256 * 1024 * 1024  # a length beyond this is not Kafka speaking
 METADATA: Final = 3

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness import contracts
-from harness.errors import UsageError
-from harness.given import parse_toml, read_given
+from harness.core import contracts
+from harness.core.errors import UsageError
+from harness.core.given import parse_toml, read_given
 from mirrors.base import Capability
 
 PLACEHOLDERS: Final = ("source", "destination", "source_bootstrap", "destination_bootstrap", "topics", "address")

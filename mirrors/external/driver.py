@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.clusters.base import Node
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.history.recording import Recorder
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 CONTRACTS: Final = ("mm2-at-least-once", "mm2-read-committed", "mm2-exactly-once")
 IDENTITY_POLICY: Final = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"

@@ -18,7 +18,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from harness.clusters.base import Node, NodeState
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.history.recording import Recorder
 from mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
 from mirrors.driven import DrivenMirror

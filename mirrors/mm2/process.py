@@ -6,8 +6,8 @@ import contextlib
 from typing import Final
 
 from harness.clusters.base import Node, NodeState
-from harness.errors import WaitTimeoutError
-from harness.wait import wait_until
+from harness.core.errors import WaitTimeoutError
+from harness.core.wait import wait_until
 
 _STOP_S: Final = 20.0
 

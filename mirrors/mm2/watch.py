@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harness.clusters.base import Cluster
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 from mirrors.base import Cut, PartitionState, PartitionStatus

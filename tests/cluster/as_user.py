@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.clusters.cleanup import labelled_objects
-from harness.clusters.docker_clients import DockerClients
+from harness.clusters.docker.cleanup import labelled_objects
+from harness.clusters.docker.clients import DockerClients
 from harness.history.runfile import read_meta
 
 SMALL = {"brokers": 1, "topics": 1, "partitions": 2, "rate": 100, "time-limit": 8, "producers": 1, "consumers": 1}
@@ -27,7 +27,7 @@ def hearing() -> None:
 
 def shatter(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     """The command, with both outputs in one pipe."""
-    command = [sys.executable, "-m", "harness.cli", *arguments]
+    command = [sys.executable, "-m", "harness.cli.app", *arguments]
     return subprocess.Popen(
         command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=hearing
     )

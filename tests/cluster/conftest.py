@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from checkers.spark.session import spark_session
 from harness.clusters.base import NodeState
-from harness.clusters.cleanup import labelled_objects
-from harness.clusters.docker_clients import DockerClients, connect
-from harness.clusters.images import ImageSet, ensure_images
+from harness.clusters.docker.cleanup import labelled_objects
+from harness.clusters.docker.clients import DockerClients, connect
+from harness.clusters.docker.images import ImageSet, ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
 from tests.cluster.mirror_remains import free_from_mirrors

@@ -9,14 +9,14 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from harness.clusters.images import ImageSet
-from harness.commands import check_run
-from harness.progress import RichDisplay
-from harness.provision import make_plan
+from harness.cli.commands import check_run
+from harness.clusters.docker.images import ImageSet
+from harness.core.progress import RichDisplay
+from harness.core.signals import Interrupts
+from harness.core.testspec import parse_spec
 from harness.report.results import Results
-from harness.runner import run_test
-from harness.signals import Interrupts
-from harness.testspec import parse_spec
+from harness.run.plan import make_plan
+from harness.run.runner import run_test
 
 SMALL = {"mirror": "reference", "topics": 1, "partitions": 3, "rate": 150, "producers": 2, "consumers": 1}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from harness.clusters.images import ImageSet
+from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from mirrors import REGISTRY, MirrorContext, MirrorSettings
 from mirrors.base import Mirror

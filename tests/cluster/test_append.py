@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from harness.clusters.pair import RunningTopology
+from harness.core.wait import wait_until
 from harness.history.ops import Phase
-from harness.wait import wait_until
 from workloads.base import Endpoint
-from workloads.kafka_config import producer_config
+from workloads.clients.kafka_config import producer_config
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight
 from append_run import (

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Producer
 
 from harness.clusters.pair import RunningTopology
-from harness.wait import wait_until
+from harness.core.wait import wait_until
 from nemeses.base import FaultSpec
-from nemeses.conductor import Conductor
-from nemeses.outcomes import FaultState
+from nemeses.engine.conductor import Conductor
+from nemeses.engine.outcomes import FaultState
 from workloads.base import Endpoint
-from workloads.kafka_config import producer_config
+from workloads.clients.kafka_config import producer_config
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight
 from append_run import (

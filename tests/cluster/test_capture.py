@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 
 from harness.clusters.pair import RunningTopology
-from harness.errors import ClusterError
+from harness.core.errors import ClusterError
 from harness.evidence.capture import capture
-from harness.evidence.looks import FINAL_LOOK, LOAD_LOOK, look_all, look_log_ends
 from harness.evidence.sampler import Sampler
+from harness.evidence.snapshots import FINAL_LOOK, LOAD_LOOK, look_all, look_log_ends
 from harness.history.recorder import RunRecorder
 from harness.wire.view import ClusterView
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.clusters import kraft_config, probe
 from harness.clusters.base import NodeRole, NodeState
+from harness.clusters.kafka import kraft_config
+from harness.clusters.kafka import request_probe as probe
 from harness.clusters.pair import RunningTopology
-from harness.errors import ClusterError
-from harness.wait import wait_until
-from nemeses.direct import elect_unclean
+from harness.core.errors import ClusterError
+from harness.core.wait import wait_until
+from nemeses.support.direct import elect_unclean
 
 Produce = Callable[..., None]
 Read = Callable[..., list[bytes]]

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from harness.clusters import engine
-from harness.system import find_command
+from harness.clusters.docker import engine
+from harness.core.system import find_command
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("unshare") is None or find_command("dockerd") is None,
@@ -29,10 +29,10 @@ PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
 import docker
-from harness.clusters.dockerd import Daemon
-from harness.clusters.engine import install_and_start
-from harness.errors import EngineError
-from harness.wait import wait_until
+from harness.clusters.docker.dockerd import Daemon
+from harness.clusters.docker.engine import install_and_start
+from harness.core.errors import EngineError
+from harness.core.wait import wait_until
 
 folder = Path(sys.argv[1])
 (folder / "daemon.json").write_text(sys.argv[2])

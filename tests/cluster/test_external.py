@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.clusters.base import NodeState
-from harness.clusters.images import ImageSet
+from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.history.recorder import RunRecorder
 from mirrors import REGISTRY, MirrorContext, MirrorSettings

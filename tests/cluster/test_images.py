@@ -18,11 +18,11 @@ import docker.errors
 import pytest
 from docker.models.containers import Container
 
-from harness.clusters import image_build
-from harness.clusters.image_files import Recipe, compose_dir, entry_archive, recipe
-from harness.clusters.images import ENTRY_POINT, LABEL, ImageSet, ensure_images, plan_images
-from harness.errors import EXIT_USAGE, ImageError
-from harness.wait import wait_until
+from harness.clusters.docker import image_build
+from harness.clusters.docker.image_files import Recipe, compose_dir, entry_archive, recipe
+from harness.clusters.docker.images import ENTRY_POINT, LABEL, ImageSet, ensure_images, plan_images
+from harness.core.errors import EXIT_USAGE, ImageError
+from harness.core.wait import wait_until
 
 OFFICIAL = """
 FROM {kafka}
@@ -276,8 +276,8 @@ def test_an_interrupt_leaves_at_once_and_the_engine_stops_building(
     mark = secrets.token_hex(4)
     (tmp_path / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nLABEL {LABEL}=test mark={mark}\nRUN sleep 300\n")
     program = (
-        "import sys; from pathlib import Path; from harness.clusters.image_build import build_all; "
-        "from harness.clusters.image_files import Recipe; "
+        "import sys; from pathlib import Path; from harness.clusters.docker.image_build import build_all; "
+        "from harness.clusters.docker.image_files import Recipe; "
         "build_all([(Recipe('slow', Path(sys.argv[1])), sys.argv[2])], base=sys.argv[3], on_progress=lambda *_: None)"
     )
     process = subprocess.Popen(

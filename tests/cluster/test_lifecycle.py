@@ -15,16 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.clusters import containers, up_down
-from harness.clusters import labels as label
+from harness.clusters import up_down
 from harness.clusters.base import NodeRole, NodeState
-from harness.clusters.cleanup import clean, labelled_objects, stray_objects
-from harness.clusters.docker_clients import DockerClients
-from harness.clusters.images import ImageSet
+from harness.clusters.docker import containers
+from harness.clusters.docker import labels as label
+from harness.clusters.docker.cleanup import clean, labelled_objects, stray_objects
+from harness.clusters.docker.clients import DockerClients
+from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology, attach, start_topology
 from harness.clusters.topology import ClusterSpec, ImageNames, NodePlan, TopologySpec
-from harness.errors import ClusterError, EngineError, ImageError, UsageError
-from harness.wait import wait_until
+from harness.core.errors import ClusterError, EngineError, ImageError, UsageError
+from harness.core.wait import wait_until
 
 NewRunId = Callable[[], str]
 SMALL = (ClusterSpec(name="A", brokers=1),)
@@ -160,8 +161,8 @@ def _run_python(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 _START = """
     import sys, time
-    from harness.clusters.docker_clients import connect
-    from harness.clusters.images import ensure_images
+    from harness.clusters.docker.clients import connect
+    from harness.clusters.docker.images import ensure_images
     from harness.clusters.topology import ClusterSpec, TopologySpec
     from harness.clusters.{module} import {function}
     clusters = (ClusterSpec(name="A", brokers=1),)

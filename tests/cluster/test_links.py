@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.clusters import kraft_config, probe
 from harness.clusters.base import NodeState
-from harness.clusters.links import Direction, Mode, ToxiproxyLink
+from harness.clusters.kafka import kraft_config
+from harness.clusters.kafka import request_probe as probe
+from harness.clusters.links.links import Direction, Mode, ToxiproxyLink
 from harness.clusters.pair import RunningTopology
-from harness.errors import ClusterError
+from harness.core.errors import ClusterError
 
 
 class Connection:

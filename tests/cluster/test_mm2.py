@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.clusters.base import Cluster, Node, NodeState
-from harness.clusters.images import ImageSet
+from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
-from harness.errors import WaitTimeoutError
-from harness.evidence.group_looks import look_groups
-from harness.evidence.looks import look_mirror
+from harness.core.errors import WaitTimeoutError
+from harness.core.wait import wait_until
+from harness.evidence.group_snapshots import look_groups
+from harness.evidence.snapshots import look_mirror
 from harness.history.recorder import RunRecorder
-from harness.wait import wait_until
 from mirrors.base import Mirror, PartitionState
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight

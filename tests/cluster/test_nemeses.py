@@ -19,17 +19,17 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from harness.clock import MonotonicClock
 from harness.clusters.base import Cluster, Node, NodeState
-from harness.clusters.images import ImageSet
+from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
-from harness.errors import ClusterError
+from harness.core.clock import MonotonicClock
+from harness.core.errors import ClusterError
+from harness.core.wait import wait_until
 from harness.history.recorder import RunRecorder
 from harness.history.runfile import RunMeta
-from harness.wait import wait_until
 from nemeses.base import FaultSpec
-from nemeses.conductor import Conductor
-from nemeses.outcomes import FaultOutcome, FaultState
+from nemeses.engine.conductor import Conductor
+from nemeses.engine.outcomes import FaultOutcome, FaultState
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight
 from mirroring import mm2, write

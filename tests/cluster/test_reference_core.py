@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from harness.clusters.pair import RunningTopology
-from harness.internal_topics import INTERNAL_TOPICS
+from harness.core.internal_topics import INTERNAL_TOPICS
 from harness.wire.batches import headers
 from harness.wire.cluster import Cluster
 from mirrors.reference.server.destination import elect_preferred, producers, reassign_replicas

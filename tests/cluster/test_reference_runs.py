@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from harness.clusters.images import ImageSet
+from harness.clusters.docker.images import ImageSet
 from harness.history.runfile import read_meta
 from tests.cluster.judged_run import judged
 

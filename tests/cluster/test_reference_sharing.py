@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from harness.clusters.pair import RunningTopology
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.batches import headers
 from harness.wire.cluster import Cluster
 from mirrors.reference.server.design import StateKey

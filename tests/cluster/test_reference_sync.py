@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient as KafkaAdmin
 from confluent_kafka.admin import NewPartitions
 
-from harness.cluster_config import AUTHORIZER
-from harness.clusters.images import ImageSet
+from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.run.cluster_config import AUTHORIZER
 from harness.wire.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.wire.cluster import Cluster
 from harness.wire.topic_configs import alter_topic, topic_configs

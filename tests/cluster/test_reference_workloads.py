@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from harness.clusters.images import ImageSet
+from harness.clusters.docker.images import ImageSet
 from tests.cluster.judged_run import judged, rows
 
 SHORT_LIVES = {"scenario": "failover", "brokers": 1, "client-life": 3, "max-records": 1, "time-limit": 6}

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.clusters.images import ImageSet
-from harness.commands import replayed
+from harness.cli.commands import replayed
+from harness.clusters.docker.images import ImageSet
+from harness.core.progress import RichDisplay
+from harness.core.signals import Interrupts
+from harness.core.testspec import parse_spec
 from harness.history.runfile import RunFile, read_meta
-from harness.progress import RichDisplay
-from harness.provision import first_meta, make_plan
-from harness.runner import run_test
-from harness.signals import Interrupts
-from harness.testspec import parse_spec
+from harness.run.plan import first_meta, make_plan
+from harness.run.runner import run_test
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "external-mm2.toml"
 SMALL = {"brokers": 1, "topics": 1, "partitions": 1, "rate": 100, "time-limit": 5, "seed": 3}

@@ -21,19 +21,19 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from harness.clusters.containers import container_name
-from harness.clusters.docker_clients import DockerClients
-from harness.clusters.images import ImageSet
-from harness.commands import check_run
-from harness.errors import EXIT_UNKNOWN, EXIT_USAGE, EXIT_VALID
+from harness.cli.commands import check_run
+from harness.clusters.docker.clients import DockerClients
+from harness.clusters.docker.containers import container_name
+from harness.clusters.docker.images import ImageSet
+from harness.core.errors import EXIT_UNKNOWN, EXIT_USAGE, EXIT_VALID
+from harness.core.progress import RichDisplay
+from harness.core.signals import Interrupts
+from harness.core.testspec import parse_spec
 from harness.history.runfile import read_meta
-from harness.progress import RichDisplay
-from harness.provision import make_plan
 from harness.report.results import Results
-from harness.runner import RunResult, run_test
-from harness.scenarios import Scenario
-from harness.signals import Interrupts
-from harness.testspec import parse_spec
+from harness.run.plan import make_plan
+from harness.run.runner import RunResult, run_test
+from harness.run.scenarios import Scenario
 from tests.cluster.as_user import SMALL, SMALL_ARGS, finish, left_of, shatter, wait_for_phase
 
 
@@ -219,7 +219,7 @@ def test_bad_arguments_get_one_sentence(arguments: Sequence[str], words: Sequenc
 
 def test_no_engine_is_one_sentence(tmp_path: Path) -> None:
     environment = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
-    command = [sys.executable, "-m", "harness.cli", "run", *SMALL_ARGS]
+    command = [sys.executable, "-m", "harness.cli.app", "run", *SMALL_ARGS]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
     )

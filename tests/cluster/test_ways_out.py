@@ -21,10 +21,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from pyspark.sql import SparkSession
 
-from harness.clusters.docker_clients import DockerClients
-from harness.commands import check_run
-from harness.cutting import children
-from harness.errors import EXIT_FAILED, EXIT_UNKNOWN
+from harness.cli.commands import check_run
+from harness.cli.interrupted_checks import children
+from harness.clusters.docker.clients import DockerClients
+from harness.core.errors import EXIT_FAILED, EXIT_UNKNOWN
 from harness.history.runfile import read_meta
 from tests.cluster.as_user import SMALL, SMALL_ARGS, finish, hearing, left_of, shatter, wait_for_phase
 
@@ -138,7 +138,7 @@ def test_ctrl_c_while_an_image_is_built(tmp_path: Path, clients: DockerClients) 
         return [c["Id"] for c in clients.api.containers() if mark in c["Command"]]
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", "gate", "gate.toml", "--junit", "j.xml"],
+        [sys.executable, "-m", "harness.cli.app", "gate", "gate.toml", "--junit", "j.xml"],
         cwd=tmp_path,
         env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)},
         stdout=subprocess.PIPE,

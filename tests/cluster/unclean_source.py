@@ -5,9 +5,9 @@ from __future__ import annotations
 from confluent_kafka import Producer
 
 from harness.clusters.base import Cluster
-from harness.errors import ClusterError
-from harness.wait import wait_until
-from nemeses.direct import elect_unclean
+from harness.core.errors import ClusterError
+from harness.core.wait import wait_until
+from nemeses.support.direct import elect_unclean
 
 ELECTED_S = 90.0
 IN_SYNC_S = 60.0

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from checkers.judge.judge import judge
-from harness.history.jsonl import import_jsonl
+from harness.history.jsonl.importer import import_jsonl
 
 Event = dict[str, Any]
 Record = tuple[int, str | None] | tuple[int, str | None, dict[str, Any]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 
 from checkers.spark.session import find_java
-from harness.wait import wait_until
+from harness.core.wait import wait_until
 
 SPARK = Path(pyspark.__file__).parent
 CLASSES = "org.apache.spark.deploy"

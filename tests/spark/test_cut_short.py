@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import weird
 
-from harness.cutting import children
-from harness.history.jsonl import import_jsonl
-from harness.remains import remains, remove
+from harness.cli.interrupted_checks import children
+from harness.core.remains import remains, remove
+from harness.history.jsonl.importer import import_jsonl
 
 UNKNOWN = 2
 
@@ -23,7 +23,7 @@ UNKNOWN = 2
 def started(path: Path, temporary: Path) -> subprocess.Popen[str]:
     temporary.mkdir()
     return subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", "check", str(path)],
+        [sys.executable, "-m", "harness.cli.app", "check", str(path)],
         env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

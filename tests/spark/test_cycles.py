@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from checkers.clients import cycles
 from checkers.clients.cycles import CHECKER
 from checkers.judge.judge import judge
-from harness.history.edn import import_edn
+from harness.history.edn.importer import import_edn
 
 Record = tuple[str, int, str]
 """Topic and partition ("t-0"), offset, value."""

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkers.views.tables import Tables
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 from harness.evidence.decode import decode_run, needs_decoding
 from harness.history.runfile import RunFile, RunMeta, read_meta
 from harness.history.schema import TABLES

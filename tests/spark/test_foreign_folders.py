@@ -16,9 +16,9 @@ from test_weird_histories import written
 
 from checkers.judge.judge import Judgement, judge
 from checkers.spark.stored import open_stored
-from harness.errors import HistoryError, StorageError
+from harness.core.errors import HistoryError, StorageError
 from harness.evidence.decode import decode_run
-from harness.history.jsonl import import_jsonl
+from harness.history.jsonl.importer import import_jsonl
 from harness.history.store import open_run
 from harness.report.html import report_softly, write_report
 

@@ -11,7 +11,7 @@ from jepsen_reference import PLANTED, build
 from pyspark.sql import SparkSession
 
 from checkers.judge.judge import judge
-from harness.history.edn import export_edn, import_edn
+from harness.history.edn.importer import export_edn, import_edn
 
 Counts = dict[str, Counter[str]]
 

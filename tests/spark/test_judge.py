@@ -20,7 +20,7 @@ from checkers.judge.executor import _reason
 from checkers.judge.judge import judge
 from checkers.spark.stored import open_stored
 from checkers.views.tables import Tables
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 
 
 def stored(run: Path) -> dict[str, Any]:

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.history.jsonl import import_jsonl
+from harness.history.jsonl.importer import import_jsonl
 
 _PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from harness.commands import Spark, check_run
-from harness.cutting import children
-from harness.errors import ShatterError
+from harness.cli.commands import Spark, check_run
+from harness.cli.interrupted_checks import children
+from harness.core.errors import ShatterError
 
 def jvms():
     return [pid for pid in children(os.getpid()) if "java" in Path(f"/proc/{pid}/cmdline").read_text()]

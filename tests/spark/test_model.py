@@ -25,8 +25,8 @@ from model.pack import CONTRACTS, Anomalies, judged, told
 from checkers.base import Severity
 from checkers.catalogue import CATALOGUE
 from checkers.judge.judge import UNKNOWN, Judgement
-from harness import contracts
-from harness.contracts import Level
+from harness.core import contracts
+from harness.core.contracts import Level
 
 EACH = 2
 """Examples that every mutation bites."""

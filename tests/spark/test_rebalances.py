@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkers.judge.judge import judge
-from harness.history.edn import import_edn
+from harness.history.edn.importer import import_edn
 
 SENT = 6
 READS = ((0, (0, 1)), (1, (2, 3)), (0, (4, 5)))  # process, offsets

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkers.judge.judge import judge
-from harness.history.edn_export import export_edn
+from harness.history.edn.export import export_edn
 from harness.history.imports import as_run_folder
 
 CASES = Path(__file__).parent.parent / "histories" / "reports"

@@ -82,7 +82,7 @@ def large(folder: Path) -> Path:
 
 def check(run: Path, master: str, contract: str) -> dict[str, Any]:
     """`shatter check RUN --master …` in a process of its own; what it stored."""
-    command = [sys.executable, "-m", "harness.cli", "check", str(run), "--master", master, "--contract", contract]
+    command = [sys.executable, "-m", "harness.cli.app", "check", str(run), "--master", master, "--contract", contract]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False, env=environment)
     results: dict[str, Any] = json.loads((run / "results.json").read_text(encoding="utf-8"))

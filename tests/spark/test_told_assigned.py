@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from checkers.clients.poll_order import CHECKER
 from checkers.judge.judge import judge
 from checkers.views.tables import Tables
-from harness.history.edn import export_edn, import_edn
+from harness.history.edn.importer import export_edn, import_edn
 
 PACK: Pack = told_assigned.ASSIGNED
 Found = dict[str, dict[str, list[str]]]

@@ -13,10 +13,10 @@ from jsonl_story import Pack, write
 from pyspark.sql import SparkSession
 
 from checkers.judge.judge import Judgement, judge
-from harness.history import edn_beside
-from harness.history.edn import export_edn, import_edn
+from harness.history.edn import sidecar as edn_beside
+from harness.history.edn.importer import export_edn, import_edn
 from harness.history.imports import as_run_folder
-from harness.history.jsonl import import_jsonl
+from harness.history.jsonl.importer import import_jsonl
 from harness.history.store import open_run
 from tests.unit.test_edn_whole import as_jepsen_pairs_them, content
 

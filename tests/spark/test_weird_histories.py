@@ -15,16 +15,16 @@ from pyspark.sql import SparkSession
 
 from checkers.judge.judge import judge
 from checkers.spark.stored import open_stored
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 from harness.history.imports import as_run_folder
-from harness.history.jsonl import import_jsonl
+from harness.history.jsonl.importer import import_jsonl
 
 CODES = {"valid": 0, "invalid": 1, "unknown": 2}
 
 
 def check(file: Path, *more: str) -> tuple[int, dict[str, Any], str]:
     """`shatter check FILE --json`: exit code, results, and what it said besides."""
-    command = [sys.executable, "-m", "harness.cli", "check", str(file), "--json", *more]
+    command = [sys.executable, "-m", "harness.cli.app", "check", str(file), "--json", *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, json.loads(done.stdout) if done.stdout.strip() else {}, done.stderr

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import StorageError, UsageError, WaitTimeoutError
+from harness.core.errors import StorageError, UsageError, WaitTimeoutError
 from workloads import DESCRIPTIONS, REGISTRY
 from workloads.append import Append
 from workloads.base import WorkloadOptions
-from workloads.control import StopSignal, Tally
-from workloads.kafka_config import DELIVERY_TIMEOUT_MS, ONLY_ATTEMPT_S, consumer_config, producer_config
-from workloads.load import ThreadedLoad
+from workloads.clients.control import StopSignal, Tally
+from workloads.clients.kafka_config import DELIVERY_TIMEOUT_MS, ONLY_ATTEMPT_S, consumer_config, producer_config
+from workloads.clients.load import ThreadedLoad
+from workloads.clients.rate import TokenBucket
+from workloads.clients.values import Names, make_value, next_process, parse_value, run_tag
 from workloads.plan import SendPlan
-from workloads.rate import TokenBucket
-from workloads.values import Names, make_value, next_process, parse_value, run_tag
 
 pytestmark = pytest.mark.unit
 

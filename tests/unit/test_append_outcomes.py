@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from harness.history.ops import OpRecord, OpType
 from workloads.base import WorkloadOptions
-from workloads.consumers import share
-from workloads.error_table import Classified, Context, classify
-from workloads.final_reader import Result
+from workloads.clients.consumers import share
+from workloads.clients.error_table import Classified, Context, classify
+from workloads.clients.final_reader import Result
+from workloads.clients.polling import Polled, take
+from workloads.clients.sends import ACKED_UNKNOWN_OFFSET, Fate, decide, offset_fate, with_offsets
+from workloads.clients.transactions import Txn, decide_txn
 from workloads.final_reads import isolations
-from workloads.polling import Polled, take
-from workloads.sends import ACKED_UNKNOWN_OFFSET, Fate, decide, offset_fate, with_offsets
-from workloads.transactions import Txn, decide_txn
 
 pytestmark = pytest.mark.unit
 

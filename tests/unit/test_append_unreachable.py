@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from harness.errors import StorageError
+from harness.core.errors import StorageError
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from workloads import REGISTRY

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.campaign import builtin_campaigns, load_campaign, parse_campaign
-from harness.errors import UsageError
-from harness.provision import make_plan
+from harness.core.errors import UsageError
+from harness.run.campaign import builtin_campaigns, load_campaign, parse_campaign
+from harness.run.plan import make_plan
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli import _main
+from harness.cli.app import _main
 
 pytestmark = pytest.mark.unit
 

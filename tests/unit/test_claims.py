@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness.claims import (
+from harness.core.contracts import Level, load
+from harness.core.errors import UsageError
+from harness.core.testspec import TestSpec
+from harness.history.runfile import RUN_FILE
+from harness.history.runmeta import RunMeta, TestParameters
+from harness.report import scoreboard_page as page
+from harness.report.scoreboard import (
     Claim,
     Outcome,
     Role,
@@ -22,13 +28,7 @@ from harness.claims import (
     published,
     stored_results,
 )
-from harness.contracts import Level, load
-from harness.errors import UsageError
-from harness.history.runfile import RUN_FILE
-from harness.history.runmeta import RunMeta, TestParameters
-from harness.provision import make_plan
-from harness.report import claims as page
-from harness.testspec import TestSpec
+from harness.run.plan import make_plan
 from mirrors.reference.server.design import PRESETS, design_values, parse_design
 
 pytestmark = pytest.mark.unit

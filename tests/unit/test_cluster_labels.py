@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from harness.clusters.cleanup import LabelledObject, describe
-from harness.clusters.labels import (
+from harness.clusters.docker.cleanup import LabelledObject, describe
+from harness.clusters.docker.labels import (
     HOST,
     KEEP,
     PID,
@@ -21,7 +21,7 @@ from harness.clusters.labels import (
     run_labels,
     this_process,
 )
-from harness.clusters.links import counting_rules, parse_counters
+from harness.clusters.links.links import counting_rules, parse_counters
 from harness.clusters.topology import ProxyPlan
 
 pytestmark = pytest.mark.unit

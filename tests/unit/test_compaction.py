@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import harness.history.compaction as compaction
-from harness.errors import StorageError
-from harness.history.compaction import compact
+import harness.history.merging as compaction
+from harness.core.errors import StorageError
+from harness.history.merging import compact
 from harness.history.ops import F, OpRecord, OpType
 from harness.history.recorder import RunRecorder
 from harness.history.runfile import RunFile, RunMeta

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from harness import cli
-from harness.clusters import compose_file
-from harness.clusters.image_files import compose_dir
+from harness.cli import app as cli
+from harness.clusters.docker import compose_file
+from harness.clusters.docker.image_files import compose_dir
 from harness.clusters.topology import ClusterSpec, NodePlan
 
-MEND = "write it again: python -m harness.clusters.compose_file"
+MEND = "write it again: python -m harness.clusters.docker.compose_file"
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness import contracts
-from harness.contracts import Level
-from harness.errors import UsageError
+from harness.core import contracts
+from harness.core.contracts import Level
+from harness.core.errors import UsageError
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ import pytest
 from harness.wire.batches import build, joined, transaction_marker
 from nemeses import REGISTRY
 from nemeses.base import Shape, Target
-from nemeses.cut_off import gap_in
-from nemeses.schedule import draw
+from nemeses.engine.schedule import draw
+from nemeses.support.cut_off import gap_in
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.docs import pages
-from harness.testspec import TestSpec
+from harness.cli.generated_pages import pages
+from harness.core.testspec import TestSpec
 
 pytestmark = pytest.mark.unit
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness import doctor, system
-from harness.clusters import dockerd, engine
-from harness.doctor import GIB, Check
-from harness.errors import EXIT_FAILED, EngineError, WaitTimeoutError
-from harness.locks import file_lock
+from harness.cli import doctor
+from harness.cli.doctor import GIB, Check
+from harness.clusters.docker import dockerd, engine
+from harness.core import system
+from harness.core.errors import EXIT_FAILED, EngineError, WaitTimeoutError
+from harness.core.locks import file_lock
 
 
 class TestChecks:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import harness.history.edn_reader as edn_reader
-from harness.errors import HistoryError, StorageError
-from harness.history.edn import export_edn, import_edn
-from harness.history.edn_reader import EdnError, EdnReader, Keyword, to_edn
+import harness.history.edn.reader as edn_reader
+from harness.core.errors import HistoryError, StorageError
+from harness.history.edn.importer import export_edn, import_edn
+from harness.history.edn.reader import EdnError, EdnReader, Keyword, to_edn
 from harness.history.ops import F, OpRecord, OpType
 from harness.history.recorder import RunRecorder
 from harness.history.runfile import RunFile, RunMeta

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from harness.errors import HistoryError
-from harness.history import edn_beside
-from harness.history.edn import export_edn, import_edn
-from harness.history.edn_beside import BESIDE, sentence
-from harness.history.edn_reader import EdnReader
+from harness.core.errors import HistoryError
+from harness.history.edn import sidecar as edn_beside
+from harness.history.edn.importer import export_edn, import_edn
+from harness.history.edn.reader import EdnReader
+from harness.history.edn.sidecar import BESIDE, sentence
 from harness.history.imports import as_run_folder
-from harness.history.jsonl import import_jsonl
+from harness.history.jsonl.importer import import_jsonl
 from harness.history.ops import F, OpRecord, OpType
 from harness.history.recorder import RunRecorder
 from harness.history.schema import TABLES

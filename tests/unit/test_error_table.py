@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from harness.errors import StorageError
+from harness.core.errors import StorageError
 from harness.history.ops import OpType
-from workloads.error_table import READ_ONLY_TOPIC, ROWS, Context, classify, error_name, kafka_error
+from workloads.clients.error_table import READ_ONLY_TOPIC, ROWS, Context, classify, error_name, kafka_error
 
 pytestmark = pytest.mark.unit
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
-from harness.provision import make_plan
-from harness.testspec import parse_spec
+from harness.core.errors import UsageError
+from harness.core.testspec import parse_spec
+from harness.run.plan import make_plan
 from mirrors.base import Capability
 from mirrors.external.config import filled, read_config
 

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness import remains
-from harness.beside import write_beside
-from harness.commands import export_run
-from harness.errors import HistoryError, ShatterError, StorageError
-from harness.history.jsonl import import_jsonl
+from harness.cli.commands import export_run
+from harness.core import remains
+from harness.core.atomic_files import write_beside
+from harness.core.errors import HistoryError, ShatterError, StorageError
+from harness.core.owners import OWNER_FILE, Remembered, abandoned, new_temporary, release
+from harness.history.jsonl.importer import import_jsonl
 from harness.history.parts import table_parts, told
 from harness.history.runfile import RunFile, read_meta
 from harness.history.schema import TABLES
 from harness.history.store import open_run
-from harness.owners import OWNER_FILE, Remembered, abandoned, new_temporary, release
 from harness.report.html import report_softly, write_report
 from harness.report.html import told as shown
 from harness.report.results import load_results

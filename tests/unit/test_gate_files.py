@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.commands import gate_exit_code
-from harness.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, UsageError
-from harness.gate_files import GateFiles
+from harness.cli.commands import gate_exit_code
+from harness.cli.gate_files import GateFiles
+from harness.core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, UsageError
 from harness.report.junit import junit_xml
 from harness.report.summary import TestOutcome, markdown, table
 
@@ -105,7 +105,17 @@ def test_a_gate_goes_on_without_its_file_and_ends_with_an_error(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as engine:
         engine.settimeout(60)
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness.cli", "gate", "c.toml", "--junit", str(junit), "--summary", str(summary)],
+            [
+                sys.executable,
+                "-m",
+                "harness.cli.app",
+                "gate",
+                "c.toml",
+                "--junit",
+                str(junit),
+                "--summary",
+                str(summary),
+            ],
             cwd=tmp_path,
             env={
                 **os.environ,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness.campaign import MOST_TESTS, parse_campaign
-from harness.errors import UsageError
-from harness.given import MOST_BYTES, parse_toml, read_given
-from harness.provision import make_plan
-from harness.testspec import parse_spec
+from harness.core.errors import UsageError
+from harness.core.given import MOST_BYTES, parse_toml, read_given
+from harness.core.testspec import parse_spec
+from harness.run.campaign import MOST_TESTS, parse_campaign
+from harness.run.plan import make_plan
 from mirrors.external.config import read_config
 
 pytestmark = pytest.mark.unit
@@ -70,7 +70,7 @@ def test_the_command_line_refuses_the_same() -> None:
         (["--rate", "inf"], "'rate'"),
         (["--seed", "9" * 44], "seed"),
     ):
-        command = [sys.executable, "-m", "harness.cli", "run", *more]
+        command = [sys.executable, "-m", "harness.cli.app", "run", *more]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 254, done.stderr
         assert word in done.stderr

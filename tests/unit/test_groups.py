@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import Consumer, ShareConsumer
 
-from harness.provision import make_plan
-from harness.testspec import parse_spec
+from harness.core.testspec import parse_spec
+from harness.run.plan import make_plan
 from mirrors.mm2.checkpoints import Checkpoint, checkpoints_topic, decode
+from workloads.clients.kafka_config import member_config, share_config
 from workloads.group_roles import ROLES, GroupRole, Stay, stays_of
-from workloads.kafka_config import member_config, share_config
 
 pytestmark = pytest.mark.unit
 

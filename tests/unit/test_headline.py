@@ -7,7 +7,7 @@ import pytest
 from checkers.base import Severity
 from checkers.catalogue import CATALOGUE
 from checkers.judge.headline import LONGEST, Found, headline, why_green
-from harness.contracts import Level, load
+from harness.core.contracts import Level, load
 
 pytestmark = pytest.mark.unit
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.history import docs
+from harness.history import format_page as docs
 from harness.history.importing import RunBuilder
-from harness.history.jsonl_events import EventMapper
-from harness.history.jsonl_forms import EVENTS
+from harness.history.jsonl.events import EventMapper
+from harness.history.jsonl.forms import EVENTS
 from harness.history.schema import TABLES
 
 pytestmark = pytest.mark.unit
 
 
 def test_the_file_is_up_to_date() -> None:
-    assert docs.PATH.read_text(encoding="utf-8") == docs.document(), "run python -m harness.history.docs"
+    assert docs.PATH.read_text(encoding="utf-8") == docs.document(), "run python -m harness.history.format_page"
     assert docs.main(["--check"]) == 0
 
 
@@ -25,7 +25,7 @@ def test_a_stale_file_is_told_and_mended(
 ) -> None:
     monkeypatch.setattr(docs, "PATH", tmp_path / "docs" / "history-format.md")
     assert docs.main(["--check"]) == 1
-    assert "run python -m harness.history.docs" in capsys.readouterr().err
+    assert "run python -m harness.history.format_page" in capsys.readouterr().err
     assert docs.main([]) == 0
     assert docs.main(["--check"]) == 0
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import harness
-from harness.clusters import image_build
-from harness.clusters.image_build import BuildLog, split_name
-from harness.clusters.image_files import (
+from harness.clusters.docker import image_build
+from harness.clusters.docker.image_build import BuildLog, split_name
+from harness.clusters.docker.image_files import (
     _MIRROR_CODE,
     Recipe,
     brokers_recipe,
@@ -27,8 +27,8 @@ from harness.clusters.image_files import (
     proxy_arguments,
     recipe,
 )
-from harness.clusters.images import outdated, plan_images, versions_of
-from harness.errors import ImageError
+from harness.clusters.docker.images import outdated, plan_images, versions_of
+from harness.core.errors import ImageError
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 
@@ -302,18 +302,21 @@ class TestTheReferenceMirrorsCode:
         assert sum("code/" in line and not line.startswith("#") for line in lines) == 1
 
 
-def test_the_mirrors_image_holds_every_module_that_its_code_imports() -> None:
-    root = Path(harness.__file__).parent
+def test_the_mirrors_image_holds_every_module_that_its_code_imports_and_nothing_of_the_harness_side() -> None:
+    root = Path(harness.__file__).parents[1]
     held = {path for pattern in _MIRROR_CODE for path in root.glob(pattern)}
     seen: set[Path] = set()
-    ahead = [root / "mirrors" / "reference" / "__main__.py"]
+    ahead = [root / "mirrors" / "reference" / "server" / "__main__.py"]
     while ahead:
         path = ahead.pop()
         seen.add(path)
         assert path in held, f"{path.relative_to(root)} is not in the image"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("harness."):
-                module = root.joinpath(*(node.module or "").split(".")[1:])
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("harness.", "mirrors.")):
+                module = root.joinpath(*(node.module or "").split("."))
                 files = [module.with_suffix(".py"), *(module / f"{alias.name}.py" for alias in node.names)]
                 ahead += [file for file in files if file.is_file() and file not in seen]
-    assert len(seen) > 20
+    assert len(seen) > 40
+    elsewhere = {path.relative_to(root).parts[:2] for path in seen} - {("mirrors", "reference"), ("harness", "wire")}
+    assert elsewhere == {("harness", "core")}
+    assert {path.name for path in seen if "core" in path.parts} == {"errors.py", "internal_topics.py"}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.errors import HistoryError
-from harness.history.edn import import_edn
-from harness.history.jsonl import import_jsonl
+from harness.core.errors import HistoryError
+from harness.history.edn.importer import import_edn
+from harness.history.jsonl.importer import import_jsonl
 from harness.history.store import open_run
 
 pytestmark = pytest.mark.unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.internal_topics import INTERNAL_TOPICS, is_internal
+from harness.core.internal_topics import INTERNAL_TOPICS, is_internal
 from mirrors.reference.server.model import MirrorConfig
 from mirrors.reference.server.state_store import TOPIC
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import HistoryError, StorageError
-from harness.history.jsonl import import_jsonl
+from harness.core.errors import HistoryError, StorageError
+from harness.history.jsonl.importer import import_jsonl
 from harness.history.store import StoredRun, open_run
 
 pytestmark = pytest.mark.unit

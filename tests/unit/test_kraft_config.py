@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.clusters.kraft_config import (
+from harness.clusters.kafka.kraft_config import (
     RESERVED,
     KafkaNode,
     broker_defaults,
@@ -16,7 +16,7 @@ from harness.clusters.kraft_config import (
     properties,
     render,
 )
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 pytestmark = pytest.mark.unit
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import HistoryError
-from harness.history.edn import import_edn
-from harness.history.jsonl import import_jsonl
+from harness.core.errors import HistoryError
+from harness.history.edn.importer import import_edn
+from harness.history.jsonl.importer import import_jsonl
 
 pytestmark = pytest.mark.unit
 FIRST = '{"index": 0, "time": 0, "process": "p", "type": "ok", "f": "poll", "cluster": "A", "value": []}\n'
@@ -46,7 +46,7 @@ def test_what_is_too_long_or_too_deep_is_named(
 
 
 def test_an_operation_that_never_ends_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.history.edn_reader.MOST_CHARACTERS", 1 << 20)
+    monkeypatch.setattr("harness.history.edn.reader.MOST_CHARACTERS", 1 << 20)
     file = tmp_path / "h.edn"
     file.write_text(OP + "{:value [" + "\n1 2" * (1 << 20))
     with pytest.raises(HistoryError, match="one form has more than 1,048,576 characters"):
@@ -54,7 +54,7 @@ def test_an_operation_that_never_ends_is_named(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_long_history_of_short_forms_in_one_vector_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.history.edn_reader.MOST_CHARACTERS", 1 << 20)
+    monkeypatch.setattr("harness.history.edn.reader.MOST_CHARACTERS", 1 << 20)
     file = tmp_path / "h.edn"
     file.write_text("[" + OP.replace("\n", " ") * 30_000 + "]")
     import_edn(file, tmp_path / "run")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from mirrors import REGISTRY, MirrorSettings
 from mirrors.mm2.config import Mm2Options, check_topics, mm2_properties, parse_options, remote_name, render
 from mirrors.mm2.state import positions, task_partitions, task_states

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from harness.clock import MonotonicClock
-from harness.errors import FaultError, StorageError
-from harness.wait import wait_until
-from nemeses import conductor as conductor_module
+from harness.core.clock import MonotonicClock
+from harness.core.errors import FaultError, StorageError
+from harness.core.wait import wait_until
 from nemeses.base import NO_CHOICES, Availability, Bite, FaultContext, FaultSpec, Injected, Shape, Target, Timing
-from nemeses.claims import FaultSkippedError
-from nemeses.conductor import HEALTH_FAULT_ID, Conductor
-from nemeses.outcomes import FaultState
+from nemeses.engine import conductor as conductor_module
+from nemeses.engine.conductor import HEALTH_FAULT_ID, Conductor
+from nemeses.engine.outcomes import FaultState
+from nemeses.engine.reservations import FaultSkippedError
 
 pytestmark = pytest.mark.unit
 

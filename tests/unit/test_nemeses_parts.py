@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from harness.errors import FaultError, WaitTimeoutError
-from nemeses.claims import Claims, FaultSkippedError
-from nemeses.epochs import EpochStart, parse
-from nemeses.health import bounded
-from nemeses.undo import UndoStack
+from harness.core.errors import FaultError, WaitTimeoutError
+from nemeses.engine.health import bounded
+from nemeses.engine.reservations import Claims, FaultSkippedError
+from nemeses.engine.undo import UndoStack
+from nemeses.support.epochs import EpochStart, parse
 
 pytestmark = pytest.mark.unit
 

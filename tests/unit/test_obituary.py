@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.clusters.obituary import obituary
+from harness.clusters.docker.obituary import obituary
 
 pytestmark = pytest.mark.unit
 

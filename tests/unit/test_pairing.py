@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 from harness.history import pairing
-from harness.history.edn import import_edn
-from harness.history.jsonl import import_jsonl
+from harness.history.edn.importer import import_edn
+from harness.history.jsonl.importer import import_jsonl
 from harness.history.pairing import Pairing
 
 Step = tuple[str, dict[str, Any]]

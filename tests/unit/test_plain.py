@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.plain import plain
+from harness.core.plain import plain
 from harness.report.html import write_report
 from harness.report.results import load_results
 from harness.report.summary import TestOutcome, markdown

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness.errors import HistoryError, StorageError
+from harness.core.errors import HistoryError, StorageError
 from harness.history.ops import Action, F, OpRecord, OpType, Phase
 from harness.history.recorder import RunRecorder
 from harness.history.recording import Recorder
@@ -316,7 +316,7 @@ FULL = textwrap.dedent(
     """
     import resource, signal, sys
     from pathlib import Path
-    from harness.errors import StorageError
+    from harness.core.errors import StorageError
     from harness.history.ops import F, OpRecord, OpType
     from harness.history.recorder import RunRecorder
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

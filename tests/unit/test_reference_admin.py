@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.frames import WireError
 from mirrors.reference.driver.admin_client import AdminClient, RefusedError, UnreachableError
 from mirrors.reference.server.admin_api import AdminApi

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from checkers.catalogue import CATALOGUE
-from harness import contracts
-from harness.errors import UsageError
+from harness.core import contracts
+from harness.core.errors import UsageError
 from mirrors.reference.driver.promise import HARMLESS, WRONG, contract_of, modifiers
 from mirrors.reference.server.design import (
     PRESETS,

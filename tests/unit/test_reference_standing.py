@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.cluster import Cluster, PartitionMeta
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.lifecycle import Lifecycle

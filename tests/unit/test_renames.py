@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.errors import HistoryError
-from harness.history.edn import import_edn
-from harness.history.jsonl import import_jsonl
+from harness.core.errors import HistoryError
+from harness.history.edn.importer import import_edn
+from harness.history.jsonl.importer import import_jsonl
 from harness.history.renames import SAMPLE, RenameError, Renames, TopicNames
 from harness.history.runmeta import RunMeta
 from harness.history.store import open_run

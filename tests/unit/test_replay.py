@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness import __version__
-from harness.campaign import load_campaign
-from harness.commands import replayed
+from harness.cli.commands import replayed
+from harness.core.testspec import parse_spec
 from harness.history.runfile import RunFile, read_meta
-from harness.provision import first_meta, make_plan
 from harness.report.html import write_report
-from harness.testspec import parse_spec
+from harness.run.campaign import load_campaign
+from harness.run.plan import first_meta, make_plan
 from mirrors.external.config import read_config
 
 pytestmark = pytest.mark.unit

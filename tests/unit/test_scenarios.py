@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from harness.clusters.topology import MIRROR_BROKER, proxy_port
-from harness.errors import UsageError
-from harness.provision import make_plan, topology_spec
-from harness.scenarios import OVERLAP_S, REGISTRY, WRITE_S, Steps
-from harness.testspec import parse_spec
+from harness.core.errors import UsageError
+from harness.core.testspec import parse_spec
+from harness.run.plan import make_plan, topology_spec
+from harness.run.scenarios import OVERLAP_S, REGISTRY, WRITE_S, Steps
 from mirrors.reference.driver.config import design, parse_options
 
 pytestmark = pytest.mark.unit

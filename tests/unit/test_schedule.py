@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from nemeses import DESCRIPTIONS, REGISTRY
 from nemeses.base import FaultSpec, Shape
-from nemeses.schedule import (
+from nemeses.engine.schedule import (
     QUIET_END_S,
     QUIET_START_S,
     draw,
@@ -22,7 +22,7 @@ from nemeses.schedule import (
     least_time_limit_s,
     to_json,
 )
-from nemeses.selection import parse
+from nemeses.engine.selection import parse
 
 pytestmark = pytest.mark.unit
 

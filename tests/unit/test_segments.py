@@ -12,7 +12,7 @@ import crc32c
 import pyarrow as pa
 import pytest
 
-from harness.errors import HistoryError
+from harness.core.errors import HistoryError
 from harness.evidence.segments import Chunk, decode_segment
 
 pytestmark = pytest.mark.unit

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.signals import Interrupts
+from harness.core.signals import Interrupts
 
 pytestmark = pytest.mark.unit
 
@@ -143,7 +143,7 @@ def test_any_command_ends_with_one_line_and_the_code_of_unknown(number: int) -> 
     with socket.create_server(("127.0.0.1", 0)) as engine:  # it takes calls and answers none
         engine.settimeout(60)
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness.cli", "down"],
+            [sys.executable, "-m", "harness.cli.app", "down"],
             env={**os.environ, "DOCKER_HOST": f"tcp://127.0.0.1:{engine.getsockname()[1]}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -161,9 +161,9 @@ def test_any_command_ends_with_one_line_and_the_code_of_unknown(number: int) -> 
 _JUDGING = """
 import sys, time
 from pathlib import Path
-from harness.commands import gate_exit_code
-from harness.cutting import cut_short
-from harness.gate_files import GateFiles
+from harness.cli.commands import gate_exit_code
+from harness.cli.interrupted_checks import cut_short
+from harness.cli.gate_files import GateFiles
 from harness.report.summary import TestOutcome
 
 def outcome(name, verdict):

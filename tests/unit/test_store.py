@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import HistoryError, StorageError
+from harness.core.errors import HistoryError, StorageError
 from harness.history.ops import F, OpRecord, OpType
 from harness.history.recorder import RunRecorder
 from harness.history.runfile import RunFile, RunMeta, TestParameters, read_meta

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.unit
 
-SHATTER = [sys.executable, "-c", "from harness.cli import main; main()"]
+SHATTER = [sys.executable, "-c", "from harness.cli.app import main; main()"]
 LIST = [*SHATTER, "list", "checkers"]
 
 

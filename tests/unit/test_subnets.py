@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from harness.clusters.subnets import address_pools, conflict, docker_subnets, free_subnets, host_routes, parse_network
-from harness.errors import UsageError
+from harness.clusters.docker.subnets import (
+    address_pools,
+    conflict,
+    docker_subnets,
+    free_subnets,
+    host_routes,
+    parse_network,
+)
+from harness.core.errors import UsageError
 
 pytestmark = pytest.mark.unit
 

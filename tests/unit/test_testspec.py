@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.errors import UsageError
-from harness.testspec import TestSpec, check_name, parse_spec
+from harness.core.errors import UsageError
+from harness.core.testspec import TestSpec, check_name, parse_spec
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.clusters.base import NodeRole
 from harness.clusters.topology import ClusterSpec, ImageNames, TopologyPlan, TopologySpec, from_json, plan, to_json
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 pytestmark = pytest.mark.unit
 

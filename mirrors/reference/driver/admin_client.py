@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import requests
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from mirrors.reference.server.audit import Event, EventKind
 from mirrors.reference.server.describing import MirrorRow
 from mirrors.reference.server.model import MirrorConfig

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from harness.errors import UsageError
-from harness.hints import closest
+from harness.core.errors import UsageError
+from harness.core.hints import closest
 from mirrors.reference.driver.promise import contract_of
 from mirrors.reference.server.design import PRESETS, design_values, parse_design
 from mirrors.reference.server.settings import settings_from

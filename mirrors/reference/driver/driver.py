@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from harness.clusters.base import Node
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.history.recording import Recorder
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from harness.clusters.base import Node, NodeState
-from harness.errors import MirrorError, WaitTimeoutError
-from harness.wait import wait_until
+from harness.core.errors import MirrorError, WaitTimeoutError
+from harness.core.wait import wait_until
 from mirrors.reference.driver import config
 from mirrors.reference.driver.admin_client import AdminClient, MirrorRow
 from mirrors.reference.server.steps import CRASHED, RECONCILE, STEPS

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from harness.errors import EXIT_USAGE, ShatterError
+from harness.core.errors import EXIT_USAGE, ShatterError
 from mirrors.reference.server.process import MirrorProcess
 from mirrors.reference.server.settings import read_settings
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.frames import WireError
 from mirrors.reference.server.audit import AuditLog
 from mirrors.reference.server.describing import MirrorRow

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 
 
 class FetchLimit(StrEnum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from mirrors.reference.server.design import FailbackCut
 from mirrors.reference.server.model import PartitionRecord
 from mirrors.reference.server.states import PartitionState

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.frames import WireError
 from mirrors.reference.server.design import Unclean
 from mirrors.reference.server.epochs import EpochList, OffsetShifts

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from harness.errors import MirrorError
-from harness.internal_topics import is_internal
+from harness.core.errors import MirrorError
+from harness.core.internal_topics import is_internal
 from harness.wire.aio import parse_addresses
 from harness.wire.frames import WireError
 from mirrors.reference.server.states import PartitionState, allowed

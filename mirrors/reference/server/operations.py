@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from mirrors.reference.server.describing import Describing, MirrorRow
 from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
 from mirrors.reference.server.states import PartitionState

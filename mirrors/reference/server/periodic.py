@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.frames import WireError
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.cluster import Cluster, TopicMeta
 from harness.wire.frames import WireError
 from mirrors.reference.server.answers import Answers

@@ -20,7 +20,7 @@ from kio.schema.types import BrokerId
 from kio.schema.unregister_broker.v0 import request as unregister
 from kio.static.primitive import i16, i64, u16
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.frames import WireError
 from mirrors.reference.server.hub import Hub
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError
+from harness.core.errors import UsageError
 from mirrors.reference.server.design import Design, design_from
 from mirrors.reference.server.model import MirrorConfig
 

@@ -25,7 +25,7 @@ from kio.schema.produce.v11 import request as produce
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
-from harness.errors import MirrorError
+from harness.core.errors import MirrorError
 from harness.wire.batches import build, headers
 from harness.wire.cluster import Cluster, Metadata
 from harness.wire.frames import WireError

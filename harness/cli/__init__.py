@@ -1,0 +1,1 @@
+"""The command `shatter`: one function per command, and what only commands need."""

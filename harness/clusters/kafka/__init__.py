@@ -1,0 +1,1 @@
+"""Kafka nodes: their configuration, their administration, one request to one of them."""

@@ -1,0 +1,1 @@
+"""The links from a mirror to a cluster, through toxiproxy."""

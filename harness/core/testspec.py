@@ -1,0 +1,139 @@
+"""One test: mirror × scenario × workload × nemeses × contract × seed, validated before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.core.bounds import shown
+from harness.core.errors import UsageError
+from harness.core.hints import closest
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+MOST_PER_SECOND = 1_000_000
+LARGEST_SEED = 2**63 - 1
+
+Whole = Annotated[int, Field(strict=True)]
+"""A whole number: not `true`, not text."""
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""A finite number: not `true`, not text."""
+Flag = Annotated[bool, Field(strict=True)]
+
+
+class TestSpec(BaseModel):
+    """Parameters of a test. TOML keys and `shatter run` options have these names, with dashes.
+
+    time_limit: seconds of load; settle_limit and final_limit: bounds, in seconds, of the wait for the mirror
+    to catch up and of the final reads. brokers: per cluster. rate: operations per second, 0 = flat out.
+    client_life: operations of a producer client, 0 = for ever. txn_hold: seconds that transactions stay open.
+    authorizer: clusters with one, for which everybody here is a super user. cleanup_policy: of the workload's topics;
+    with compact the cleaner runs all the time.
+    """
+
+    __test__ = False  # not a test case of pytest
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    name: str = "run"
+    mirror: str = "mm2"
+    scenario: str = "steady"
+    workload: str = "append"
+    nemesis: tuple[str, ...] = ()
+    contract: str | None = None
+    seed: Whole = Field(default=0, ge=0, le=LARGEST_SEED)
+    time_limit: Number = Field(default=30.0, gt=0, le=86_400)
+    settle_limit: Number = Field(default=90.0, gt=0, le=86_400)
+    final_limit: Number = Field(default=60.0, gt=0, le=86_400)
+    brokers: Whole = Field(default=3, ge=1, le=9)
+    controllers: Whole = Field(default=0, ge=0, le=5)
+    topics: Whole = Field(default=2, ge=1, le=100)
+    partitions: Whole = Field(default=4, ge=1, le=1000)
+    rate: Number = Field(default=400.0, ge=0, le=MOST_PER_SECOND)
+    producer: Literal["plain", "idempotent", "transactional"] = "idempotent"
+    producers: Whole = Field(default=2, ge=1, le=64)
+    consumers: Whole = Field(default=2, ge=1, le=64)
+    max_records: Whole = Field(default=4, ge=1, le=1000)
+    client_life: Whole = Field(default=0, ge=0, le=1_000_000)
+    txn_hold: Number = Field(default=0.0, ge=0, le=10)
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
+    acks: Literal["all", "1"] = "all"
+    min_insync_replicas: Whole | None = Field(default=None, ge=1, le=9)
+    value_bytes: Whole = Field(default=0, ge=0, le=1_000_000)
+    mirror_nodes: Whole = Field(default=1, ge=1, le=8)
+    design: tuple[str, ...] = ()
+    mirror_options: Mapping[str, str] = Field(default_factory=dict)
+    kafka_image: str | None = None
+    authorizer: Flag = False
+    cleanup_policy: Literal["delete", "compact"] = "delete"
+
+    @property
+    def replication(self) -> int:
+        """Replicas of each partition of the workload's topics."""
+        return min(3, self.brokers)
+
+    @property
+    def min_isr(self) -> int:
+        """min.insync.replicas of the workload's topics: as chosen, else a majority of the replicas."""
+        return self.min_insync_replicas or (self.replication // 2 + 1)
+
+    def check_combination(self) -> None:
+        """Refuse what cannot be, before anything starts.
+
+        Raises: UsageError naming the option and the mend.
+        """
+        if not NAME.fullmatch(self.name):
+            raise UsageError(
+                f"test name {self.name!r} must be 1 to 63 of a-z, 0-9, '.', '_', '-', and begin with a letter or digit"
+            )
+        if self.min_isr > self.replication:
+            raise UsageError(
+                f"min-insync-replicas {self.min_isr} is more than the {self.replication} replicas that "
+                f"{self.brokers} brokers give; raise --brokers or lower --min-insync-replicas"
+            )
+        if self.producer != "plain" and self.acks != "all":
+            raise UsageError(f"a {self.producer} producer needs acks=all; use --acks all or --producer plain")
+        if self.controllers and self.controllers % 2 == 0:
+            raise UsageError(f"controllers {self.controllers} is even; a quorum wants 1, 3 or 5 (0: combined mode)")
+
+
+_NEVER_EMPTY = frozenset({"name", "mirror", "scenario", "workload", "contract", "kafka_image"})
+
+
+def check_name(kind: str, name: str, registry: Iterable[str]) -> None:
+    """Raises UsageError when `name` is in no registry, with the nearest right ones."""
+    names = list(registry)
+    if name not in names:
+        raise UsageError(f"no {kind} is called {name!r}; {closest(name, names)}")
+
+
+def parse_spec(values: Mapping[str, Any], *, where: str) -> TestSpec:
+    """Validate keys (with dashes or underscores) and values.
+
+    Raises: UsageError with one sentence that names the place, the key and the mend.
+    """
+    plain: dict[str, Any] = {}
+    for key, value in values.items():
+        field = key.replace("-", "_")
+        if field not in TestSpec.model_fields:
+            known = [name.replace("_", "-") for name in TestSpec.model_fields]
+            raise UsageError(f"{where}: unknown key {key!r}; {closest(key, known)}")
+        if field in plain:
+            raise UsageError(f"{where}: key {key!r} is there twice, with '-' and with '_'; leave one out")
+        if field in _NEVER_EMPTY and isinstance(value, str) and not value.strip():
+            raise UsageError(f"{where}: key {field.replace('_', '-')!r} is empty; give it a value, or leave it out")
+        plain[field] = value
+    if isinstance(plain.get("nemesis"), str):
+        plain["nemesis"] = tuple(part.strip() for part in plain["nemesis"].split(",") if part.strip())
+    if isinstance(plain.get("design"), str):
+        plain["design"] = tuple(plain["design"].split())
+    try:
+        spec = TestSpec.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part).replace("_", "-") for part in first["loc"])
+        raise UsageError(f"{where}: key {key!r} is {shown(first.get('input'))}: {first['msg'].lower()}") from error
+    spec.check_combination()
+    return spec

@@ -1,0 +1,1 @@
+"""Histories of Jepsen's Kafka workload: import and export."""

@@ -1,0 +1,1 @@
+"""Histories in JSON lines (docs/history-format.md) as runs."""

@@ -1,0 +1,79 @@
+"""The scoreboard as Markdown and as one HTML page. A row is one design of one claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import jinja2
+
+from harness.report.scoreboard import ENOUGH, Claim, Finding, Role
+
+HEAD: Final = ("claim", "design", "should", "found by", "result", "runs")
+
+Board = Sequence[tuple[Claim, Sequence[Finding]]]
+
+
+def shown_test(claim: Claim) -> str:
+    """The test of a claim in a few words, or why there is none."""
+    if claim.test is None:
+        return claim.why_not
+    return ", ".join(f"{k} {'+'.join(v) if isinstance(v, list) else v}" for k, v in claim.test.items())
+
+
+def row(claim: Claim, finding: Finding) -> tuple[str, ...]:
+    """One row's texts, as in HEAD."""
+    return (
+        claim.name,
+        finding.design or "strict",
+        "hold" if finding.role.value == "holds" else "break",
+        ", ".join(claim.kinds),
+        _told(finding),
+        ", ".join(finding.runs),
+    )
+
+
+def _told(finding: Finding) -> str:
+    """The outcome, in how many runs it was seen, and the kinds that made it."""
+    parts = [
+        ("", [f"{kind} {count}" for kind, count in finding.found.items()]),
+        ("not allowed: ", finding.forbidden),
+        ("not found: ", finding.missing),
+    ]
+    told = "; ".join(head + ", ".join(kinds) for head, kinds in parts if kinds)
+    outcome = f"{finding.outcome}, {finding.shown} of {len(finding.runs)}" if finding.runs else str(finding.outcome)
+    return f"{outcome}: {told}" if told else outcome
+
+
+def markdown(board: Board) -> str:
+    """The page docs/claims.md."""
+    lines = ["# Claims", "", _INTRO, "", "| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    for claim, findings in board:
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row(claim, f)) + " |" for f in findings]
+    lines += ["", "## The arguments", ""]
+    lines += [f"- **{claim.name}**: {claim.argument}. *Test:* {shown_test(claim)}." for claim, _ in board]
+    return "\n".join(lines) + "\n"
+
+
+def html(board: Board) -> str:
+    """One page that needs nothing else."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("harness.report"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    rows = [
+        {"outcome": finding.outcome.replace(" ", "-"), "cells": row(claim, finding)}
+        for claim, findings in board
+        for finding in findings
+    ]
+    arguments = [(claim.name, claim.argument, shown_test(claim)) for claim, _ in board]
+    return environment.get_template("claims.html.j2").render(intro=_INTRO, head=HEAD, rows=rows, arguments=arguments)
+
+
+_INTRO: Final = (
+    "What the design threads of Cluster Mirroring argue, and what runs of the reference mirror on real clusters found. "
+    "`k of n`: in k of n runs the design held (a valid run without the claim's kinds) or broke (with them, and with "
+    "nothing else that its contract never allows). "
+    f"`shatter claims` shows it of stored runs, and `--run` runs what is missing, until each design that holds has "
+    f"{ENOUGH[Role.HOLDS]} runs and each that breaks {ENOUGH[Role.BREAKS]}. Results of the runs behind this page "
+    "are in claims.json (`shatter claims --write docs`)."
+)

@@ -1,0 +1,308 @@
+"""What must be settled before a test touches a cluster: names, options, the fault schedule, the run's folder."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from harness import __version__
+from harness.clusters.docker.images import ImageSet
+from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.core import contracts
+from harness.core.errors import StorageError, UsageError
+from harness.core.given import read_given
+from harness.core.testspec import TestSpec, check_name
+from harness.history.runfile import ClusterInfo, RunMeta, TestParameters
+from harness.run.cluster_config import AUTHORIZER, BROKERS, TOPICS
+from harness.run.rehearsal import mirrors_moved
+from harness.run.scenarios import REGISTRY as SCENARIOS
+from harness.run.scenarios import Route, Scenario
+from mirrors import REGISTRY as MIRRORS
+from mirrors import MirrorSettings, MirrorSpec
+from mirrors.reference.server.steps import RECONCILE, START, STOP
+from nemeses import REGISTRY as NEMESES
+from nemeses.base import FaultSpec, Shape
+from nemeses.engine.schedule import draw, from_json, to_json
+from nemeses.unclean_election import UncleanElection
+from workloads import REGISTRY as WORKLOADS
+from workloads.base import AsksOfMirror, TopicSpec, Workload, WorkloadOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One test, fully checked: everything that a run is made of, drawn and named. given: name → text of every file that
+    it was made of."""
+
+    spec: TestSpec
+    scenario: Scenario
+    contract: str
+    mirror: MirrorSpec
+    settings: MirrorSettings
+    workload: Workload
+    options: WorkloadOptions
+    topics: tuple[TopicSpec, ...]
+    schedule: tuple[FaultSpec, ...]
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def topic_names(self) -> list[str]:
+        """The workload's topics, by their names on the source."""
+        return [topic.name for topic in self.topics]
+
+    @property
+    def source(self) -> str:
+        """Letter of the cluster that the load is written to."""
+        return self.scenario.routes[0][0]
+
+    def first_process(self, route: Route) -> int:
+        """Number of a route's first mirror process, from 1; each route has as many as the test asks for."""
+        routes = (*self.scenario.routes, *self.scenario.later)
+        return 1 + routes.index(route) * self.spec.mirror_nodes
+
+
+def make_plan(
+    spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = None, given: Mapping[str, str] | None = None
+) -> Plan:
+    """Check every name and combination, and draw the fault schedule (or take a stored one).
+
+    given: name → text of files that the test was made of; what else its options name is read now, once.
+    Raises: UsageError for whatever does not exist or cannot be combined.
+    """
+    check_name("mirror", spec.mirror, MIRRORS)
+    check_name("scenario", spec.scenario, SCENARIOS)
+    check_name("workload", spec.workload, WORKLOADS)
+    mirror, workload, scenario = MIRRORS[spec.mirror], WORKLOADS[spec.workload], SCENARIOS[spec.scenario]
+    spec = spec.model_copy(update={"mirror_options": {**_asked_of(mirror, workload), **spec.mirror_options}})
+    if scenario.fails_back and not mirror.fails_back:
+        able = ", ".join(name for name, other in MIRRORS.items() if other.fails_back)
+        others = ", ".join(name for name, other in SCENARIOS.items() if not other.fails_back)
+        raise UsageError(
+            f"scenario {scenario.name} mirrors back, which mirror {mirror.name} cannot; use scenario {others}, "
+            f"or mirror {able}"
+        )
+    texts = {**(given or {}), **_read(spec, mirror, given or {})}
+    own_contract, design = _design(spec, mirror, texts)
+    base = contracts.load(spec.contract or own_contract).base
+    if mirror.contracts and base not in mirror.contracts:
+        raise UsageError(
+            f"mirror {spec.mirror} does not promise contract {base}; it can be judged by " + ", ".join(mirror.contracts)
+        )
+    settings = MirrorSettings(
+        contract=base,
+        options=dict(spec.mirror_options),
+        mirror_nodes=spec.mirror_nodes,
+        design=design,
+        texts=texts,
+        aliases=scenario.clusters,
+        flows=[f"{source}->{destination}" for source, destination in scenario.routes],
+    )
+    options = _workload_options(spec)
+    topics = tuple(workload.topics(options))
+    names = [topic.name for topic in topics]
+    mirror.check(settings, names)
+    ids = tuple(range(1, spec.brokers + 1))
+    shape = Shape(
+        brokers=dict.fromkeys(scenario.reached, ids),
+        topics=tuple(names),
+        partitions=spec.partitions,
+        separate_controllers=bool(spec.controllers),
+        mirror_nodes=spec.mirror_nodes * len(scenario.routes),
+        replication=spec.replication,
+        links=tuple({source for source, _ in scenario.routes}) if mirror.registers else None,
+        crash_points=_crash_points(spec, mirror, scenario),
+    )
+    if schedule is None:
+        drawn = draw(spec.nemesis, shape, seed=spec.seed, load_s=spec.time_limit)
+    else:
+        drawn = tuple(from_json(schedule))
+    return Plan(
+        spec=spec,
+        scenario=scenario,
+        contract=_with_producers(spec.contract or _default_contract(own_contract, drawn), spec),
+        mirror=mirror,
+        settings=settings,
+        workload=workload,
+        options=options,
+        topics=topics,
+        schedule=drawn,
+        given=texts,
+    )
+
+
+def _read(spec: TestSpec, mirror: MirrorSpec, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Name → text of the files that the mirror's options name and that were not given."""
+    named = [spec.mirror_options[option] for option in mirror.reads if option in spec.mirror_options]
+    return {name: read_given(name, what="the mirror's file") for name in named if name not in given}
+
+
+def _asked_of(mirror: MirrorSpec, workload: Workload) -> Mapping[str, str]:
+    """Options of the mirror that the workload needs, as far as this mirror has them."""
+    asked = workload.mirror_options if isinstance(workload, AsksOfMirror) else {}
+    return {name: value for name, value in asked.items() if name in mirror.options}
+
+
+def _crash_points(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario) -> tuple[Mapping[str, str], ...]:
+    """Named steps of the mirror that the test comes to, after its start: (route, step)."""
+    started, stopped = mirrors_moved(scenario)
+    cut = scenario.routes if any(name.startswith(UncleanElection.name) for name in spec.nemesis) else ()
+    reached = {START: started, STOP: stopped, RECONCILE: cut}
+    return tuple(
+        {"route": f"{source}-{destination}", "step": step}
+        for prefix, routes in reached.items()
+        for source, destination in routes
+        for step in mirror.steps
+        if step.startswith(prefix)
+    )
+
+
+def _design(spec: TestSpec, mirror: MirrorSpec, texts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """(the contract that the mirror with the chosen design is judged by, switch → value)."""
+    if mirror.design is not None:
+        return mirror.design(spec.design)
+    if spec.design:
+        able = ", ".join(name for name, other in MIRRORS.items() if other.design is not None)
+        raise UsageError(f"mirror {mirror.name} has no design to choose; --design goes with mirror {able}")
+    return mirror.contract(spec.mirror_options, texts) if mirror.contract else mirror.contracts[0], {}
+
+
+def _default_contract(own: str, schedule: Sequence[FaultSpec]) -> str:
+    """The mirror's own; where faults make a cluster lose what it acknowledged, with the modifier that says so."""
+    losing = {fault.cluster for fault in schedule if NEMESES[fault.nemesis].loses_acknowledged}
+    return own + "".join(f"+unclean-{cluster.lower()}" for cluster in sorted(losing))
+
+
+def _with_producers(contract: str, spec: TestSpec) -> str:
+    """The contract, with what the chosen producers do not promise to begin with."""
+    weak = {"plain-producers": spec.producer == "plain", "acks-1": spec.acks == "1"}
+    chosen = contract.split("+")
+    return "+".join([*chosen, *(modifier for modifier, is_so in weak.items() if is_so and modifier not in chosen)])
+
+
+def _workload_options(spec: TestSpec) -> WorkloadOptions:
+    return WorkloadOptions(
+        topics=spec.topics,
+        partitions=spec.partitions,
+        replication=spec.replication,
+        rate=spec.rate,
+        producer=spec.producer,
+        producers=spec.producers,
+        consumers=spec.consumers,
+        max_records=spec.max_records,
+        client_life=spec.client_life,
+        txn_hold=spec.txn_hold,
+        isolation=spec.isolation,
+        acks=spec.acks,
+        value_bytes=spec.value_bytes,
+        topic_config={"min.insync.replicas": str(spec.min_isr), **TOPICS[spec.cleanup_policy]},
+        authorizer=spec.authorizer,
+    )
+
+
+def topology_spec(plan: Plan, images: ImageSet, run_id: str, *, keep: bool) -> TopologySpec:
+    """The clusters and toxiproxy of a test."""
+    spec = plan.spec
+    hosts = {name: _mirror_hosts(plan, name) for name in plan.scenario.clusters}
+    return TopologySpec(
+        run_id=run_id,
+        images=images,
+        clusters=tuple(
+            ClusterSpec(
+                name=name,
+                brokers=spec.brokers,
+                separate_controllers=spec.controllers,
+                mirror_hosts=hosts[name],
+                config={**(AUTHORIZER if spec.authorizer else {}), **BROKERS[spec.cleanup_policy]},
+            )
+            for name in plan.scenario.clusters
+        ),
+        keep=keep,
+    )
+
+
+def _mirror_hosts(plan: Plan, cluster: str) -> tuple[int, ...]:
+    """Numbers of the mirror processes that register with a cluster as brokers."""
+    if not plan.mirror.registers:
+        return ()
+    routes = (*plan.scenario.routes, *plan.scenario.later)
+    firsts = [plan.first_process(route) for route in routes if route[1] == cluster]
+    return tuple(first + n for first in firsts for n in range(plan.spec.mirror_nodes))
+
+
+def make_run_folder(out: Path, name: str) -> Path:
+    """A new folder OUT/TIME-NAME-xxxx, where nothing else writes; its name is the run's id.
+
+    Raises: StorageError when it cannot be made.
+    """
+    stamp = datetime.now(UTC).strftime("%m%d-%H%M%S")
+    folder = out / f"{stamp}-{name[:28].rstrip('-.')}-{secrets.token_hex(2)}"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except OSError as error:
+        raise StorageError(
+            f"the run's folder {folder} cannot be made: {error.strerror}; choose another with --out"
+        ) from error
+    return folder
+
+
+def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
+    """run.json as it stands before anything was started."""
+    spec = plan.spec
+    floor = plan.workload.floor(plan.options, time_limit_s=spec.time_limit)
+    return RunMeta(
+        run_id=run_id,
+        shatter_version=__version__,
+        versions={
+            "shatter": __version__,
+            "python": platform.python_version(),
+            "spark": metadata.version("pyspark"),
+        },
+        test=TestParameters(
+            name=spec.name,
+            files=dict(plan.given),
+            spec=spec.model_dump(mode="json"),
+            mirror=spec.mirror,
+            mirror_options={**plan.settings.design, **spec.mirror_options},
+            design=plan.contract.partition("+")[0].partition("/")[2] or None,
+            scenario=spec.scenario,
+            workload=spec.workload,
+            workload_options={
+                "producer": spec.producer,
+                "producers": spec.producers,
+                "consumers": spec.consumers,
+                "max_records": spec.max_records,
+                "client_life": spec.client_life,
+                "txn_hold": spec.txn_hold,
+                "isolation": spec.isolation,
+                "acks": spec.acks,
+                "min_insync_replicas": spec.min_isr,
+                "replication": spec.replication,
+                "cleanup_policy": spec.cleanup_policy,
+                "authorizer": spec.authorizer,
+            },
+            nemeses=list(spec.nemesis),
+            contract=plan.contract,
+            seed=spec.seed,
+            time_limit_s=spec.time_limit,
+            brokers=dict.fromkeys(plan.scenario.clusters, spec.brokers),
+            topics=spec.topics,
+            partitions=spec.partitions,
+            rate=spec.rate,
+        ),
+        clusters={name: ClusterInfo() for name in plan.scenario.clusters},
+        schedule=to_json(plan.schedule),
+        floor={
+            "ok_sends": floor.ok_sends,
+            "ok_polls": floor.ok_polls,
+            "polled_records_on_destination": floor.polled_records_on_destination,
+            "faults_bit": max(floor.faults_bit, faults_to_bite),
+            "carried_under_fault": floor.carried_under_fault,
+            "partitions_under_faults": floor.partitions_under_faults,
+        },
+    )

@@ -1,0 +1,39 @@
+"""What a scenario will do to mirrors: its steps are gone through once, with nothing behind them."""
+
+from __future__ import annotations
+
+from harness.run.scenarios import Route, Scenario
+from mirrors.base import Cut
+
+
+class _Rehearsal:
+    """Implements harness.run.scenarios.Steps and only takes notes."""
+
+    def __init__(self) -> None:
+        self.started: list[Route] = []
+        self.stopped: list[Route] = []
+
+    def settle(self) -> None:
+        """See Steps."""
+
+    def stop_mirror(self, source: str, destination: str) -> Cut:
+        """See Steps."""
+        self.stopped.append((source, destination))
+        return Cut({})
+
+    def start_mirror(self, source: str, destination: str) -> None:
+        """See Steps."""
+        self.started.append((source, destination))
+
+    def write(self, cluster: str, *, seconds: float) -> None:
+        """See Steps."""
+
+    def work(self, *, seconds: float) -> None:
+        """See Steps."""
+
+
+def mirrors_moved(scenario: Scenario) -> tuple[tuple[Route, ...], tuple[Route, ...]]:
+    """Routes that the scenario's steps (start, stop), in the order in which they do."""
+    rehearsal = _Rehearsal()
+    scenario.steps(rehearsal)
+    return tuple(dict.fromkeys(rehearsal.started)), tuple(dict.fromkeys(rehearsal.stopped))

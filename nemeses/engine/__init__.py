@@ -1,0 +1,1 @@
+"""What runs nemeses: the schedule, faults under way, their undoing, and what they may hold."""

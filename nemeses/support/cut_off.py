@@ -1,0 +1,142 @@
+"""What faults share that let the source lose something which its mirror has not read: the link is cut meanwhile.
+
+What the source had when the cut was proven is the most that a mirror can have; what comes behind it is out of its reach
+until the link is healed.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.fetch.v12.response import FetchResponse
+from kio.schema.types import TopicName
+from kio.static.primitive import i32, i32Timedelta, i64
+
+from harness.clusters.base import Cluster, Link, PartitionInfo
+from harness.core.errors import ClusterError, FaultError
+from harness.wire.batches import headers
+from nemeses.base import NO_CHOICES, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target
+from nemeses.support.direct import ask, high_watermark
+from nemeses.support.link_targets import await_link, claim_link
+
+SOURCE: Final = "A"
+HEAL_S: Final = 15.0
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+_AT_ONCE: Final = i32Timedelta.parse(datetime.timedelta(milliseconds=100))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutOff:
+    """A source whose mirror cannot read. reach: partition → its high watermark after the cut was proven."""
+
+    cluster: Cluster
+    link: Link
+    passed: Sequence[int]
+    target: str
+    reach: Mapping[tuple[str, int], int]
+
+    def partitions(self) -> list[PartitionInfo]:
+        """The partitions with a leader now, of the test's topics."""
+        topics = {topic for topic, _ in self.reach}
+        found = [info for topic in sorted(topics) for info in self.cluster.partitions(topic)]
+        return [info for info in found if info.leader is not None and (info.topic, info.partition) in self.reach]
+
+    def injected(self, spec: FaultSpec, bite: Bite) -> Injected:
+        """The live fault."""
+        return Injected(spec=spec, target=self.target, nodes=[], bite=bite, state={"cut_off": self})
+
+
+def cut_off(context: FaultContext, spec: FaultSpec) -> CutOff:
+    """Cut the mirror's link to the source, and learn how far the mirror can have come.
+
+    Raises: FaultSkippedError; FaultError when requests still pass.
+    """
+    link, brokers, target = claim_link(context, spec)
+    passed = [broker for broker in brokers if link.passes(broker)]
+    context.undo.push(f"heal the link to {link.cluster}", link.heal)
+    context.began(target, dict(spec.params))
+    link.cut("down")
+    still = [broker for broker in brokers if link.passes(broker)]
+    if still:
+        raise FaultError(f"the link to {link.cluster} is cut, and requests still pass to broker {still[0]}")
+    cluster = context.topology.clusters[link.cluster]
+    infos = [info for topic in context.topology.test_topics for info in cluster.partitions(topic)]
+    reach = {(i.topic, i.partition): high_watermark(cluster, i) for i in infos if i.leader is not None}
+    return CutOff(cluster=cluster, link=link, passed=passed, target=target, reach=reach)
+
+
+class SourceCutOff:
+    """What those nemeses have in common; each brings its name, description, timing, `available` and `inject`."""
+
+    name: str
+    kind: Kind = "link"
+    clusters: tuple[str, ...] = ("link",)
+    roles: tuple[str, ...] = ("all",)
+    default_roles: tuple[str, ...] = ("all",)
+    choices: Mapping[str, tuple[str, ...]] = NO_CHOICES
+    loses_acknowledged = False
+
+    def targets(self, shape: Shape) -> Sequence[Target]:
+        """The source of the first mirror; nothing where no link leads to it through the proxy."""
+        reachable = shape.links is None or SOURCE in shape.links
+        return (Target(SOURCE, self.roles[0]),) if SOURCE in shape.brokers and reachable else ()
+
+    def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
+        """Nothing is left to choose; the draw keeps the schedule of a seed apart from that of another."""
+        return {"link": target.cluster, "pick": rng.randrange(1_000_000)}
+
+    def heal(self, context: FaultContext, injected: Injected) -> str:
+        """Join the link, and wait until requests pass where they passed before; what the source lost stays gone."""
+        errors = context.undo.run()
+        if errors:
+            raise FaultError("; ".join(errors))
+        cut: CutOff = injected.state["cut_off"]
+        return await_link(context, cut.link, cut.passed, timeout_s=HEAL_S)
+
+
+def first_gap(cluster: Cluster, info: PartitionInfo, offset: int) -> tuple[int, int] | None:
+    """The first offsets (first, last) at or behind `offset` that the leader's log has no record for; None without one.
+
+    Raises: ClusterError.
+    """
+    part = FetchPartition(
+        partition=i32(info.partition), fetch_offset=i64(offset), partition_max_bytes=i32(_FETCH_BYTES)
+    )
+    message = FetchRequest(
+        max_wait=_AT_ONCE,
+        min_bytes=i32(0),
+        max_bytes=i32(_FETCH_BYTES),
+        topics=(FetchTopic(topic=TopicName(info.topic), partitions=(part,)),),
+        forgotten_topics_data=(),
+    )
+    if info.leader is None:
+        raise ClusterError(f"{info.topic}-{info.partition} on cluster {cluster.name} has no leader")
+    found = ask(cluster, info.leader, message, FetchResponse).responses[0].partitions[0]
+    if found.error_code is not ErrorCode.none:
+        raise ClusterError(
+            f"{info.topic}-{info.partition} on cluster {cluster.name} cannot be read: {found.error_code.name}"
+        )
+    return gap_in(bytes(found.records or b""), offset)
+
+
+def gap_in(records: bytes, offset: int) -> tuple[int, int] | None:
+    """The same for batches as a broker sends them."""
+    due = offset
+    for batch in headers(records):
+        if batch.base_offset > due:
+            return due, batch.base_offset - 1
+        if batch.count < batch.last_offset - batch.base_offset + 1:
+            return batch.base_offset, batch.last_offset
+        due = batch.next_offset
+    return None
+
+
+def names(partitions: Mapping[tuple[str, int], Any]) -> str:
+    """`topic-0 …` of partitions with what is known of each."""
+    return ", ".join(f"{topic}-{partition} {what}" for (topic, partition), what in sorted(partitions.items()))

@@ -1,0 +1,146 @@
+"""From a role to a node, at the moment of injection: leader, follower, controller, any."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from harness.clusters.base import Cluster, Node, NodeRole, PartitionInfo, Topology
+from harness.core.errors import ClusterError, FaultError
+from mirrors.base import topic_on
+from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
+from nemeses.engine.reservations import FaultSkippedError
+from nemeses.support.probes import await_back
+
+BROKER_ROLES: tuple[str, ...] = ("leader", "follower", "controller", "any")
+
+
+def broker_targets(shape: Shape, roles: tuple[str, ...]) -> tuple[Target, ...]:
+    """Every cluster and role a fault on one broker can have; no follower where there is one replica."""
+    return tuple(
+        Target(cluster, role)
+        for cluster, brokers in sorted(shape.brokers.items())
+        for role in roles
+        if role != "follower" or min(len(brokers), shape.replication) > 1
+    )
+
+
+def broker_params(rng: Random, shape: Shape) -> dict[str, Any]:
+    """Which partition's leader or follower is meant, and which of several candidates."""
+    return {
+        "topic": rng.choice(shape.topics) if shape.topics else None,
+        "partition": rng.randrange(shape.partitions) if shape.partitions else 0,
+        "pick": rng.randrange(1_000_000),
+    }
+
+
+def brokers_available(topology: Topology) -> Availability:
+    """Whether there is a cluster at all."""
+    return Availability(True) if topology.clusters else Availability(False, "no cluster runs")
+
+
+def cluster_of(topology: Topology, spec: FaultSpec) -> Cluster:
+    """Raises: FaultError when the topology has no such cluster."""
+    try:
+        return topology.clusters[spec.cluster]
+    except KeyError:
+        raise FaultError(f"no cluster {spec.cluster} runs; there are {', '.join(sorted(topology.clusters))}") from None
+
+
+def topic_here(topology: Topology, cluster: str, topic: str) -> str:
+    """Name on this cluster of a topic named as on the source."""
+    return topic_on(topology.mirrors, cluster, topic)
+
+
+def partition_of(topology: Topology, cluster: Cluster, spec: FaultSpec) -> PartitionInfo:
+    """The partition that the fault was drawn for, as it is now.
+
+    Raises: FaultError when there is no such topic or partition.
+    """
+    drawn = spec.params.get("topic")
+    if not drawn:
+        raise FaultError(f"role {spec.role} needs a topic, and the run has none")
+    topic = topic_here(topology, cluster.name, str(drawn))
+    number = int(spec.params.get("partition", 0))
+    for info in cluster.partitions(topic):
+        if info.partition == number:
+            return info
+    raise FaultError(f"cluster {cluster.name} has no partition {topic}-{number}")
+
+
+def resolve_node(topology: Topology, cluster: Cluster, spec: FaultSpec) -> tuple[Node, str]:
+    """The node that the role means now, and why it is that one.
+
+    Raises: FaultError when the role cannot be resolved (no leader, no follower).
+    """
+    number = int(spec.params.get("pick", 0))
+    if spec.role == "controller":
+        active = cluster.active_controller()
+        if active not in cluster.controllers:
+            raise FaultError(
+                f"cluster {cluster.name} names node {active} as its controller, which is none of its nodes"
+            )
+        return cluster.controllers[active], "active controller"
+    if spec.role == "any":
+        ids = sorted(cluster.brokers)
+        return cluster.brokers[ids[number % len(ids)]], "any broker"
+    info = partition_of(topology, cluster, spec)
+    name = f"{info.topic}-{info.partition}"
+    if info.leader is None:
+        raise FaultError(f"{name} on cluster {cluster.name} has no leader")
+    real = [broker for broker in info.replicas if broker in cluster.brokers]
+    if spec.role == "leader":
+        if info.leader in cluster.brokers:
+            return cluster.brokers[info.leader], f"leader of {name}"
+        if not real:
+            raise FaultError(f"{name} on cluster {cluster.name} has no replica on a broker of its own")
+        return cluster.brokers[real[0]], f"first in line to lead {name}, which the mirror leads as broker {info.leader}"
+    if spec.role == "follower":
+        followers = sorted(broker for broker in real if broker != info.leader)
+        if not followers:
+            raise FaultError(f"{name} on cluster {cluster.name} has one replica, so no follower")
+        return cluster.brokers[followers[number % len(followers)]], f"follower of {name}"
+    raise FaultError(f"unknown role {spec.role!r}")
+
+
+def claim_node(context: FaultContext, cluster: Cluster, spec: FaultSpec, node: Node) -> None:
+    """Hold one node, if the cluster bears one more missing.
+
+    Where brokers are controllers a cluster bears the loss of a minority of its quorum; of separate brokers, of all
+    but one. A cluster that is too small for that bears one, and is down meanwhile.
+    Raises: FaultSkippedError.
+    """
+    combined = any(other.role is NodeRole.BROKER for other in cluster.controllers.values())
+    if combined or node.role is NodeRole.CONTROLLER:
+        group, limit = f"the quorum of {cluster.name}", max(1, (len(cluster.controllers) - 1) // 2)
+    else:
+        group, limit = f"cluster {cluster.name}", max(1, len(cluster.brokers) - 1)
+    context.claims.take(spec.fault_id, [node.name], group=group, limit=limit)
+
+
+def resolve_and_claim(context: FaultContext, spec: FaultSpec) -> tuple[Cluster, Node, str]:
+    """Role → node, held for this fault. A role that cannot be resolved now (a fault just moved it) is a skip.
+
+    Raises: FaultSkippedError with the reason.
+    """
+    cluster = cluster_of(context.topology, spec)
+    try:
+        node, why = resolve_node(context.topology, cluster, spec)
+    except (FaultError, ClusterError) as error:
+        raise FaultSkippedError(f"no {spec.role} on cluster {spec.cluster} to hit: {error}") from error
+    claim_node(context, cluster, spec, node)
+    return cluster, node, why
+
+
+def await_healed(context: FaultContext, spec: FaultSpec, node: Node, *, timeout_s: float) -> str:
+    """Wait until the node is back in its cluster, whatever other live faults keep out; returns what was seen.
+
+    Raises: WaitTimeoutError.
+    """
+    cluster = cluster_of(context.topology, spec)
+
+    def excused() -> set[int]:
+        held = context.claims.held()
+        return {b for b, other in cluster.brokers.items() if held.get(other.name, spec.fault_id) != spec.fault_id}
+
+    return await_back(cluster, node, timeout_s=timeout_s, excused=excused)

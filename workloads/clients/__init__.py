@@ -1,0 +1,1 @@
+"""The Kafka clients that workloads are made of."""
