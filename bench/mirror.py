@@ -27,8 +27,8 @@ from harness.clusters.topology import ClusterSpec, TopologySpec
 from harness.core.errors import ShatterError
 from harness.core.testspec import TestSpec
 from harness.run.plan import make_plan
+from harness.topology.mirror import Mirror
 from mirrors import REGISTRY, MirrorContext
-from mirrors.base import Mirror
 from mirrors.site import TopologySite
 
 SUBJECTS = {

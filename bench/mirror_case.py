@@ -23,9 +23,9 @@ from harness.clusters.kafka.nodes import ContainerNode
 from harness.clusters.pair import RunningTopology
 from harness.core.errors import ClusterError, MirrorError
 from harness.core.wait import wait_until
+from harness.topology.mirror import Mirror
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
-from mirrors.base import Mirror
 
 STILL_S = 3.0
 _DELETE_S = 60.0

@@ -1,6 +1,6 @@
 """Mirroring implementations under test, and their registry: name → what it promises and how it is made.
 
-To add one: a driver that implements mirrors.base.Mirror, and an entry here. Drivers are imported when they
+To add one: a driver that implements harness.topology.mirror.Mirror, and an entry here. Drivers are imported when they
 are made, since they need the clusters' shapes, which need this package.
 """
 
@@ -16,7 +16,7 @@ from mirrors.reference.server.steps import STEPS
 from mirrors.site import MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
 
 if TYPE_CHECKING:
-    from mirrors.base import Mirror
+    from harness.topology.mirror import Mirror
 
 __all__ = ["REGISTRY", "MirrorContext", "MirrorSettings", "MirrorSite", "MirrorSpec"]
 

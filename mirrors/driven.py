@@ -12,7 +12,7 @@ from mirrors.site import MirrorContext
 
 
 class DrivenMirror(ABC):
-    """The part of mirrors.base.Mirror that does not depend on what mirrors."""
+    """The part of harness.topology.mirror.Mirror that does not depend on what mirrors."""
 
     def __init__(self, context: MirrorContext) -> None:
         self._source = context.source
@@ -42,7 +42,7 @@ class DrivenMirror(ABC):
     def await_carrying(
         self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float
     ) -> Mapping[tuple[str, int], float]:
-        """See mirrors.base.Mirror."""
+        """See harness.topology.mirror.Mirror."""
         probe = Probe(
             source=self._source.bootstrap,
             destination=self._destination.bootstrap,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from harness.clusters.base import Cluster, Node
     from harness.clusters.pair import RunningTopology
-    from mirrors.base import Mirror
+    from harness.topology.clusters import Cluster, Node
+    from harness.topology.mirror import Mirror
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +142,8 @@ class TopologySite:
         entry_point: Sequence[str] = (),
     ) -> Node:
         """See MirrorSite. Raises EngineError, ImageError, UsageError."""
-        from harness.clusters.base import NodeRole  # late: these modules need this package's shapes
         from harness.clusters.topology import NodePlan
+        from harness.topology.clusters import NodeRole  # late: these modules need this package's shapes
 
         which = self._first + number - 1
         return self._topology.launch(

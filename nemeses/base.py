@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal, Protocol, TypeVar
 
-from harness.clusters.base import Topology
 from harness.core.clock import Clock
 from harness.core.errors import FaultError
 from harness.core.wait import wait_until
 from harness.history.recording import Recorder
+from harness.topology.topology import Topology
 from nemeses.engine.reservations import Claims
 from nemeses.engine.undo import UndoStack
 

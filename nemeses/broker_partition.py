@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Topology
 from harness.core.errors import FaultError, WaitTimeoutError
+from harness.topology.topology import Topology
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 from nemeses.support import netcut
 from nemeses.support.probes import connects

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Topology
 from harness.clusters.kafka.request_probe import answers
 from harness.core.errors import FaultError
+from harness.topology.topology import Topology
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
 from nemeses.support.probes import client_address

@@ -8,8 +8,8 @@ It cannot see: gaps below the mirror's reach, which are there as well after a wh
 
 from __future__ import annotations
 
-from harness.clusters.base import Topology
 from harness.core.errors import ClusterError
+from harness.topology.topology import Topology
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Timing
 from nemeses.support.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, first_gap, names
 from nemeses.support.direct import topic_setting

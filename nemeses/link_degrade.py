@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Link, Topology
 from harness.core.errors import FaultError
+from harness.topology.clusters import Link
+from harness.topology.topology import Topology
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 from nemeses.support.link_targets import (
     LINK_NEEDS,

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Node, NodeState, Topology
 from harness.core.errors import FaultError, MirrorError
-from mirrors.base import Crashable
+from harness.topology.clusters import Node, NodeState
+from harness.topology.mirror import Crashable
+from harness.topology.topology import Topology
 from mirrors.reference.server.steps import STEPS
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 

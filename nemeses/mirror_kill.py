@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import NodeState, Topology
 from harness.core.errors import FaultError
+from harness.topology.clusters import NodeState
+from harness.topology.topology import Topology
 from nemeses.base import NO_CHOICES, Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 from nemeses.support.mirror_nodes import (
     MIRROR_NEEDS,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Topology
 from harness.core.errors import FaultError
+from harness.topology.topology import Topology
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
 from nemeses.support.mirror_nodes import (

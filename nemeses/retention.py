@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 
-from harness.clusters.base import PartitionInfo, Topology
 from harness.core.errors import ClusterError, StorageError
 from harness.history.ops import Action, F, OpRecord, OpType
+from harness.topology.clusters import PartitionInfo
+from harness.topology.topology import Topology
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Timing
 from nemeses.support.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, names
 from nemeses.support.direct import delete_records, high_watermark, topic_setting

@@ -22,8 +22,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Cluster, PartitionInfo, Topology
 from harness.core.errors import FaultError
+from harness.topology.clusters import Cluster, PartitionInfo
+from harness.topology.topology import Topology
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
 from nemeses.engine.reservations import FaultSkippedError
 from nemeses.support import epochs, mirror_led, netcut, topic_config

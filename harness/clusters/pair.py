@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import docker.errors
 
-from harness.clusters.base import NodeState
 from harness.clusters.docker import containers
 from harness.clusters.docker import labels as label
 from harness.clusters.docker.cleanup import clean, labelled_objects
@@ -37,14 +36,15 @@ from harness.clusters.topology import (
 )
 from harness.core.errors import ClusterError, UsageError
 from harness.core.wait import wait_until
-from mirrors.base import Mirror
+from harness.topology.clusters import NodeState
+from harness.topology.mirror import Mirror
 
 READY_S = 120.0
 PROXY_S = 20.0
 
 
 class RunningTopology:
-    """Implements `harness.clusters.base.Topology` for containers that run. A context manager; or call `stop`.
+    """Implements `harness.topology.topology.Topology` for containers that run. A context manager; or call `stop`.
 
     `mirrors` and `test_topics` are set by whoever starts the mirrors and creates the topics. When `logs_dir` is set,
     `stop` saves every container's log there before it removes the container.

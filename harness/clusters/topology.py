@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
-from harness.clusters.base import NodeRole
 from harness.clusters.docker.image_files import ENTRY_POINT
 from harness.clusters.kafka import kraft_config as kafka
 from harness.clusters.specs import MAX_CONTROLLERS, ClusterSpec, ImageNames, Images, TopologySpec, from_json, to_json
 from harness.core.errors import UsageError
+from harness.topology.clusters import NodeRole
 
 __all__ = [
     "ClusterPlan",

@@ -21,11 +21,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from harness.clusters.base import Cluster, Node, Topology
 from harness.core.errors import ShatterError
 from harness.evidence.log_dirs import EVIDENCE, MANIFEST
 from harness.evidence.snapshots import FINAL_LOOK, topics_to_keep
 from harness.history.writer import storage_error
+from harness.topology.clusters import Cluster, Node
+from harness.topology.topology import Topology
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 

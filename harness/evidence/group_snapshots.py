@@ -17,8 +17,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_groups.v5 import request as list_groups
 from kio.schema.types import GroupId
 
-from harness.clusters.base import Cluster
 from harness.history.recording import Recorder
+from harness.topology.clusters import Cluster
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 

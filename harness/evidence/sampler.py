@@ -10,13 +10,14 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from harness.clusters.base import Cluster, Topology
 from harness.evidence.admin_snapshots import Notes
 from harness.evidence.group_snapshots import look_groups
 from harness.evidence.snapshots import LOAD_LOOK, look_log_ends, look_mirror, topics_of_interest
 from harness.history.recording import Recorder
+from harness.topology.clusters import Cluster
+from harness.topology.mirror import Mirror
+from harness.topology.topology import Topology
 from harness.wire.view import ClusterView
-from mirrors.base import Mirror
 
 
 class Sampler:

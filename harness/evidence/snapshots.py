@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
-from harness.clusters.base import Cluster, Topology
 from harness.core.errors import ShatterError, StorageError
 from harness.evidence.admin_snapshots import Notes, look_acls, look_configs
 from harness.evidence.group_snapshots import look_groups
 from harness.history.recording import Recorder
+from harness.topology.clusters import Cluster
+from harness.topology.mirror import KeepsTopics, Mirror, topic_on
+from harness.topology.topology import Topology
 from harness.wire.administration import Administrator
 from harness.wire.client import WireError
 from harness.wire.view import (
@@ -27,7 +29,6 @@ from harness.wire.view import (
     TopicPartition,
     by_leader,
 )
-from mirrors.base import KeepsTopics, Mirror, topic_on
 
 LOAD_LOOK: Final = 0  # number of every look that the sampler takes
 FINAL_LOOK: Final = 1  # number of the look that goes with the captured logs

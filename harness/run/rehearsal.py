@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.run.scenarios import Route, Scenario
-from mirrors.base import Cut
+from harness.topology.mirror import Cut
 
 
 class _Rehearsal:

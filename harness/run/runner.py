@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.clusters.base import NodeRole
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import start_topology
 from harness.core.errors import ShatterError, WaitTimeoutError
@@ -27,8 +26,9 @@ from harness.run.scenario_steps import RunSteps
 from harness.run.scenarios import Route
 from harness.run.state import Stage
 from harness.run.teardown import dump_threads, wind_up
+from harness.topology.clusters import NodeRole
+from harness.topology.mirror import Mirror
 from mirrors import MirrorContext
-from mirrors.base import Mirror
 from mirrors.site import TopologySite
 from nemeses import REGISTRY as NEMESES
 from nemeses.engine.conductor import Conductor

@@ -10,7 +10,7 @@ from harness.core.wait import wait_until
 from harness.history.ops import F, OpType, Phase
 from harness.run.scenarios import Route
 from harness.run.state import Stage
-from mirrors.base import Cut, Mirror, PartitionState
+from harness.topology.mirror import Cut, Mirror, PartitionState
 
 WARM_UP_S = 120.0
 _TOLD = 400  # characters of a reason that are kept

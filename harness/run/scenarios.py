@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from mirrors.base import Cut
+from harness.topology.mirror import Cut
 
 Route = tuple[str, str]
 

@@ -24,7 +24,7 @@ from harness.history.recorder import RunRecorder
 from harness.history.runmeta import CapabilityInfo, ClusterInfo
 from harness.run.plan import Plan
 from harness.run.scenarios import Route
-from mirrors.base import Mirror, topic_on
+from harness.topology.mirror import Mirror, topic_on
 from nemeses.engine.conductor import Conductor
 from workloads.base import Endpoint, Load, LoadCounts, WorkloadContext
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from harness.clusters.base import NodeRole, NodeState
 from harness.core.errors import ShatterError
 from harness.core.progress import phase
 from harness.run.state import Stage
+from harness.topology.clusters import NodeRole, NodeState
 
 HEAL_S = 60.0
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.core import contracts
 from harness.core.errors import UsageError
 from harness.core.given import parse_toml, read_given
-from mirrors.base import Capability
+from harness.topology.mirror import Capability
 
 PLACEHOLDERS: Final = ("source", "destination", "source_bootstrap", "destination_bootstrap", "topics", "address")
 KAFKA_IMAGE: Final = "kafka"

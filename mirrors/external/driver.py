@@ -13,12 +13,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.clusters.base import Node
 from harness.core.errors import MirrorError
 from harness.history.recording import Recorder
+from harness.topology.clusters import Node
+from harness.topology.mirror import Capability, Cut, PartitionState, PartitionStatus, Support
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
-from mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
 from mirrors.driven import DrivenMirror
 from mirrors.external.config import CONFIG, KAFKA_IMAGE, ExternalConfig, filled, read_config
 from mirrors.mm2.process import end_process
@@ -32,7 +32,7 @@ Partition = tuple[str, int]
 
 
 class ExternalMirror(DrivenMirror):
-    """Implements mirrors.base.Mirror."""
+    """Implements harness.topology.mirror.Mirror."""
 
     name = "external"
 
@@ -117,7 +117,7 @@ class ExternalMirror(DrivenMirror):
         return [] if self._node is None else [self._node]
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, int | None]:
-        """See mirrors.base.Mirror. Judged by the readable records of both clusters."""
+        """See harness.topology.mirror.Mirror. Judged by the readable records of both clusters."""
         deadline = time.monotonic() + timeout_s
         due = self._counts(self._source.bootstrap, topics, timeout_s=timeout_s)
         missing: dict[Partition, int | None] = dict.fromkeys(due, None)
@@ -135,7 +135,7 @@ class ExternalMirror(DrivenMirror):
         return missing
 
     def revive(self) -> Sequence[str]:
-        """See mirrors.base.Mirror. What was not told to be FAILED is left alone."""
+        """See harness.topology.mirror.Mirror. What was not told to be FAILED is left alone."""
         failed = [s for s in self.describe() if s.state is PartitionState.FAILED]
         if not failed or self._node is None:
             return []
@@ -147,7 +147,7 @@ class ExternalMirror(DrivenMirror):
         ]
 
     def record_changes(self, recorder: Recorder) -> None:
-        """See mirrors.base.Mirror. Nothing is told."""
+        """See harness.topology.mirror.Mirror. Nothing is told."""
 
     def close(self) -> None:
         """End a command that still runs."""

@@ -17,10 +17,10 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from harness.clusters.base import Node, NodeState
 from harness.core.errors import MirrorError
 from harness.history.recording import Recorder
-from mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
+from harness.topology.clusters import Node, NodeState
+from harness.topology.mirror import Capability, Cut, PartitionState, PartitionStatus, Support
 from mirrors.driven import DrivenMirror
 from mirrors.mm2 import config
 from mirrors.mm2.checkpoints import CheckpointReader
@@ -34,7 +34,7 @@ _HEAP: Final = "-Xms64m -Xmx384m"
 
 
 class Mm2Mirror(DrivenMirror):
-    """Implements mirrors.base.Mirror. Thread-safe: `describe` may run beside everything else."""
+    """Implements harness.topology.mirror.Mirror. Thread-safe: `describe` may run beside everything else."""
 
     name = "mm2"
 
@@ -137,7 +137,8 @@ class Mm2Mirror(DrivenMirror):
         return [self._nodes[number] for number in sorted(self._nodes)]
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
-        """See mirrors.base.Mirror. Judged by MM2's stored positions against the source's readable records."""
+        """See harness.topology.mirror.Mirror. Judged by MM2's stored positions against the source's readable
+        records."""
         watch = self._new_watch()  # its own, so that `describe` goes on meanwhile
         try:
             return watch.await_caught_up(topics, timeout_s=timeout_s)
@@ -145,7 +146,7 @@ class Mm2Mirror(DrivenMirror):
             watch.close()
 
     def revive(self) -> Sequence[str]:
-        """See mirrors.base.Mirror. A failed task of MM2 stays failed until its process starts anew."""
+        """See harness.topology.mirror.Mirror. A failed task of MM2 stays failed until its process starts anew."""
         failed: dict[str, list[str]] = {}
         for status in self.describe():
             if status.state is PartitionState.FAILED:
@@ -163,7 +164,7 @@ class Mm2Mirror(DrivenMirror):
         ]
 
     def record_changes(self, recorder: Recorder) -> None:
-        """See mirrors.base.Mirror: the checkpoints that MM2 wrote. It tells of nothing else."""
+        """See harness.topology.mirror.Mirror: the checkpoints that MM2 wrote. It tells of nothing else."""
         if not self.options.group_offsets:
             return
         with self._lock:

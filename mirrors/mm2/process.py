@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from harness.clusters.base import Node, NodeState
 from harness.core.errors import WaitTimeoutError
 from harness.core.wait import wait_until
+from harness.topology.clusters import Node, NodeState
 
 _STOP_S: Final = 20.0
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.clusters.base import Cluster
 from harness.core.errors import MirrorError
+from harness.topology.clusters import Cluster
+from harness.topology.mirror import Cut, PartitionState, PartitionStatus
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
-from mirrors.base import Cut, PartitionState, PartitionStatus
 from mirrors.compacted import CompactedTopics
 from mirrors.mm2 import state
 from mirrors.tail import TailReader
@@ -124,7 +124,7 @@ class Mm2Watch:
         return Cut(offsets)
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> dict[Partition, int | None]:
-        """See mirrors.base.Mirror.
+        """See harness.topology.mirror.Mirror.
 
         A partition whose stored position lies beyond the source's end (the source was truncated by an unclean
         election) counts as caught up when the position holds still for 5 s; MM2 by then has seen the truncation.

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from harness.clusters.base import Topology
 from harness.core.clock import Clock
 from harness.core.errors import StorageError
 from harness.history.recording import Recorder
+from harness.topology.topology import Topology
 from nemeses import REGISTRY
 from nemeses.base import FaultSpec, Nemesis
 from nemeses.engine.health import LEAST_S, bounded, check

@@ -9,8 +9,9 @@ from functools import partial
 from threading import Thread
 from typing import TypeVar
 
-from harness.clusters.base import Cluster, Link, Node, NodeRole, NodeState, Topology
 from harness.core.errors import ShatterError, WaitTimeoutError
+from harness.topology.clusters import Cluster, Link, Node, NodeRole, NodeState
+from harness.topology.topology import Topology
 from nemeses.support.probes import out_of_sync, stopped_by_signal
 
 T = TypeVar("T")

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.clusters.base import NodeRole, NodeState, Topology
 from harness.core.clock import Clock
 from harness.history.recording import Recorder
+from harness.topology.clusters import NodeRole, NodeState
+from harness.topology.topology import Topology
 from nemeses.base import FaultContext, FaultSpec, FaultStoppedError, Injected, Nemesis
 from nemeses.engine.outcomes import FaultOutcome, FaultState
 from nemeses.engine.reservations import Claims, FaultSkippedError

@@ -18,8 +18,8 @@ from kio.schema.fetch.v12.response import FetchResponse
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from harness.clusters.base import Cluster, Link, PartitionInfo
 from harness.core.errors import ClusterError, FaultError
+from harness.topology.clusters import Cluster, Link, PartitionInfo
 from harness.wire.batches import headers
 from nemeses.base import NO_CHOICES, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target
 from nemeses.support.direct import ask, high_watermark

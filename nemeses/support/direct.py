@@ -21,9 +21,9 @@ from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from harness.clusters.base import Cluster, NodeState, PartitionInfo
 from harness.clusters.kafka.request_probe import request
 from harness.core.errors import ClusterError
+from harness.topology.clusters import Cluster, NodeState, PartitionInfo
 from harness.wire.topic_configs import alteration, entries_in, own_entries
 from nemeses.support.probes import client_address
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from harness.clusters.base import Cluster, PartitionInfo
 from harness.core.errors import ClusterError, FaultError, WaitTimeoutError
 from harness.core.wait import wait_until
+from harness.topology.clusters import Cluster, PartitionInfo
 from nemeses.base import FaultContext
 from nemeses.support.direct import elect_unclean, high_watermark
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.clusters.base import Cluster, Node, PartitionInfo
 from harness.core.errors import FaultError
+from harness.topology.clusters import Cluster, Node, PartitionInfo
 from nemeses.base import FaultContext
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.clusters.base import Node, NodeState
 from harness.core.wait import wait_until
+from harness.topology.clusters import Node, NodeState
 from nemeses.base import FaultContext
 from nemeses.support.probes import stopped_by_signal
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Link, Topology
 from harness.core.errors import FaultError, ShatterError
 from harness.core.wait import wait_until
+from harness.topology.clusters import Link
+from harness.topology.topology import Topology
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
 from nemeses.support.probes import node_serves
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from harness.clusters.base import Cluster, Node, PartitionInfo
 from harness.core.errors import ClusterError, FaultError, WaitTimeoutError
+from harness.topology.clusters import Cluster, Node, PartitionInfo
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected

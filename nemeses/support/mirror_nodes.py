@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Node, NodeState, Topology
+from harness.topology.clusters import Node, NodeState
+from harness.topology.topology import Topology
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
 from nemeses.engine.reservations import FaultSkippedError
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.clusters.base import Node, NodeState
 from harness.core.errors import FaultError
+from harness.topology.clusters import Node, NodeState
 
 DIRECTIONS = ("both", "in", "out")
 

@@ -9,10 +9,10 @@ import socket
 import time
 from collections.abc import Callable, Collection
 
-from harness.clusters.base import Cluster, Node, NodeRole, NodeState
 from harness.clusters.kafka.request_probe import answers, metadata
 from harness.core.errors import ClusterError, FaultError, ShatterError
 from harness.core.wait import wait_until
+from harness.topology.clusters import Cluster, Node, NodeRole, NodeState
 
 
 def client_address(cluster: Cluster, node: Node) -> tuple[str, int] | None:

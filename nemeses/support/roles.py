@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from harness.clusters.base import Cluster, Node, NodeRole, PartitionInfo, Topology
 from harness.core.errors import ClusterError, FaultError
-from mirrors.base import topic_on
+from harness.topology.clusters import Cluster, Node, NodeRole, PartitionInfo
+from harness.topology.mirror import topic_on
+from harness.topology.topology import Topology
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
 from nemeses.engine.reservations import FaultSkippedError
 from nemeses.support.probes import await_back

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-from harness.clusters.base import Cluster
 from harness.core.errors import StorageError
 from harness.history.recording import Recorder
+from harness.topology.clusters import Cluster
 from nemeses.base import FaultContext
 from nemeses.support.direct import set_topic_setting, topic_setting
 

@@ -16,12 +16,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
 from checkers.spark.session import spark_session
-from harness.clusters.base import NodeState
 from harness.clusters.docker.cleanup import labelled_objects
 from harness.clusters.docker.clients import DockerClients, connect
 from harness.clusters.docker.images import ImageSet, ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.topology.clusters import NodeState
 from tests.cluster.mirror_remains import free_from_mirrors
 
 

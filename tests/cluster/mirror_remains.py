@@ -5,7 +5,7 @@ from __future__ import annotations
 from kio.schema.types import BrokerId
 from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
-from harness.clusters.base import Cluster
+from harness.topology.clusters import Cluster
 from harness.wire.cluster import Cluster as WireCluster
 from mirrors.reference.server.destination import reassign_replicas
 

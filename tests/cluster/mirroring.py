@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
+from harness.topology.mirror import Mirror
 from mirrors import REGISTRY, MirrorContext, MirrorSettings
-from mirrors.base import Mirror
 from mirrors.site import TopologySite
 
 

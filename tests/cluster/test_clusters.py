@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.clusters.base import NodeRole, NodeState
 from harness.clusters.kafka import kraft_config
 from harness.clusters.kafka import request_probe as probe
 from harness.clusters.pair import RunningTopology
 from harness.core.errors import ClusterError
 from harness.core.wait import wait_until
+from harness.topology.clusters import NodeRole, NodeState
 from nemeses.support.direct import elect_unclean
 
 Produce = Callable[..., None]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.clusters.base import NodeState
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.history.recorder import RunRecorder
+from harness.topology.clusters import NodeState
+from harness.topology.mirror import Mirror, PartitionState
 from mirrors import REGISTRY, MirrorContext, MirrorSettings
-from mirrors.base import Mirror, PartitionState
 from mirrors.site import TopologySite
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight

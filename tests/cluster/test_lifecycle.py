@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from harness.clusters import up_down
-from harness.clusters.base import NodeRole, NodeState
 from harness.clusters.docker import containers
 from harness.clusters.docker import labels as label
 from harness.clusters.docker.cleanup import clean, labelled_objects, stray_objects
@@ -26,6 +25,7 @@ from harness.clusters.pair import RunningTopology, attach, start_topology
 from harness.clusters.topology import ClusterSpec, ImageNames, NodePlan, TopologySpec
 from harness.core.errors import ClusterError, EngineError, ImageError, UsageError
 from harness.core.wait import wait_until
+from harness.topology.clusters import NodeRole, NodeState
 
 NewRunId = Callable[[], str]
 SMALL = (ClusterSpec(name="A", brokers=1),)

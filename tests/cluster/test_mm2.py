@@ -12,7 +12,6 @@ import pyarrow.dataset as ds
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from harness.clusters.base import Cluster, Node, NodeState
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.core.errors import WaitTimeoutError
@@ -20,7 +19,8 @@ from harness.core.wait import wait_until
 from harness.evidence.group_snapshots import look_groups
 from harness.evidence.snapshots import look_mirror
 from harness.history.recorder import RunRecorder
-from mirrors.base import Mirror, PartitionState
+from harness.topology.clusters import Cluster, Node, NodeState
+from harness.topology.mirror import Mirror, PartitionState
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves a test's neighbours out of sight
 from mirroring import mm2, transaction, values, write

@@ -19,7 +19,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from harness.clusters.base import Cluster, Node, NodeState
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.core.clock import MonotonicClock
@@ -27,6 +26,7 @@ from harness.core.errors import ClusterError
 from harness.core.wait import wait_until
 from harness.history.recorder import RunRecorder
 from harness.history.runfile import RunMeta
+from harness.topology.clusters import Cluster, Node, NodeState
 from nemeses.base import FaultSpec
 from nemeses.engine.conductor import Conductor
 from nemeses.engine.outcomes import FaultOutcome, FaultState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from confluent_kafka import Producer
 
-from harness.clusters.base import Cluster
 from harness.core.errors import ClusterError
 from harness.core.wait import wait_until
+from harness.topology.clusters import Cluster
 from nemeses.support.direct import elect_unclean
 
 ELECTED_S = 90.0

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from harness.cli import app as cli
-from harness.clusters.docker import compose_file
+from harness.cli import compose_file
 from harness.clusters.docker.image_files import compose_dir
 from harness.clusters.topology import ClusterSpec, NodePlan
 
-MEND = "write it again: python -m harness.clusters.docker.compose_file"
+MEND = "write it again: python -m harness.cli.compose_file"
 
 
 @pytest.fixture(scope="module")

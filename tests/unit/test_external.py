@@ -9,7 +9,7 @@ import pytest
 from harness.core.errors import UsageError
 from harness.core.testspec import parse_spec
 from harness.run.plan import make_plan
-from mirrors.base import Capability
+from harness.topology.mirror import Capability
 from mirrors.external.config import filled, read_config
 
 pytestmark = pytest.mark.unit

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.clusters.base import NodeRole
 from harness.clusters.topology import ClusterSpec, ImageNames, TopologyPlan, TopologySpec, from_json, plan, to_json
 from harness.core.errors import UsageError
+from harness.topology.clusters import NodeRole
 
 pytestmark = pytest.mark.unit
 

@@ -11,9 +11,9 @@ from typing import Any
 import docker.errors
 import requests
 
-from harness.clusters.base import ExecResult
 from harness.clusters.docker.clients import explain
 from harness.core.errors import ClusterError
+from harness.topology.clusters import ExecResult
 
 _GRACE_S = 3.0
 _NOT_RUN = (126, 127)

@@ -17,9 +17,9 @@ from typing import Any
 import docker.errors
 import requests
 
-from harness.clusters.base import ExecResult
 from harness.clusters.docker.clients import DockerClients, explain
 from harness.core.errors import ClusterError, ImageError
+from harness.topology.clusters import ExecResult
 
 _SNAPSHOT = "/snapshot.tar"
 _NO_MATCH = 9

@@ -16,7 +16,6 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kio.schema.errors import ErrorCode
 
-from harness.clusters.base import Node, NodeState, PartitionInfo
 from harness.clusters.kafka import kraft_config as kafka
 from harness.clusters.kafka import request_probe as probe
 from harness.clusters.kafka.nodes import ContainerNode
@@ -24,6 +23,7 @@ from harness.clusters.topology import ClusterPlan
 from harness.core.errors import ClusterError
 from harness.core.internal_topics import is_internal
 from harness.core.wait import wait_until
+from harness.topology.clusters import Node, NodeState, PartitionInfo
 
 T = TypeVar("T")
 LOOK_S = 2.0
@@ -31,7 +31,7 @@ ADMIN_S = 30.0
 
 
 class KafkaCluster:
-    """Implements `harness.clusters.base.Cluster`."""
+    """Implements `harness.topology.clusters.Cluster`."""
 
     def __init__(self, plan: ClusterPlan, nodes: Mapping[int, ContainerNode]) -> None:
         self._plan = plan

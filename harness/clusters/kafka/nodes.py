@@ -14,7 +14,6 @@ from typing import Any, Literal
 import docker.errors
 import requests
 
-from harness.clusters.base import ExecResult, NodeRole, NodeState
 from harness.clusters.docker import labels as label
 from harness.clusters.docker import transfer
 from harness.clusters.docker.clients import DockerClients, explain
@@ -22,12 +21,13 @@ from harness.clusters.docker.exec import run_bounded
 from harness.clusters.docker.obituary import obituary
 from harness.core.errors import ClusterError
 from harness.core.wait import wait_until
+from harness.topology.clusters import ExecResult, NodeRole, NodeState
 
 CONFIRM_S = 20.0
 
 
 class ContainerNode:
-    """Implements `harness.clusters.base.Node` for a container of the engine."""
+    """Implements `harness.topology.clusters.Node` for a container of the engine."""
 
     def __init__(
         self,

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from harness.clusters.base import Node
 from harness.clusters.kafka import request_probe as probe
 from harness.clusters.links.toxiproxy import Stream, ToxiproxyServer
 from harness.clusters.topology import ClusterPlan, ProxyPlan
 from harness.core.errors import ClusterError
 from harness.core.wait import wait_until
+from harness.topology.clusters import Node
 
 Mode = Literal["black_hole", "reset", "down"]
 Direction = Literal["both", "to_cluster", "from_cluster"]
@@ -56,7 +56,7 @@ def parse_counters(listing: str) -> dict[str, tuple[int, int]]:
 
 
 class ToxiproxyLink:
-    """Implements `harness.clusters.base.Link`.
+    """Implements `harness.topology.clusters.Link`.
 
     Faults of several nemeses on one broker's proxy add up; `heal` undoes them all, or those of the brokers named.
     """

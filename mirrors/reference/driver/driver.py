@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from harness.clusters.base import Node
 from harness.core.errors import MirrorError
 from harness.history.recording import Recorder
+from harness.topology.clusters import Node
+from harness.topology.mirror import Capability, Cut, PartitionState, PartitionStatus, Support
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
-from mirrors.base import Capability, Cut, PartitionState, PartitionStatus, Support
 from mirrors.driven import DrivenMirror
 from mirrors.reference.driver import config
 from mirrors.reference.driver.admin_client import AdminClient, MirrorRow
@@ -37,7 +37,7 @@ S = PartitionState
 
 
 class ReferenceMirror(DrivenMirror):
-    """Implements mirrors.base.Mirror. Thread-safe: `describe` may run beside everything else."""
+    """Implements harness.topology.mirror.Mirror. Thread-safe: `describe` may run beside everything else."""
 
     name = "reference"
 
@@ -124,7 +124,8 @@ class ReferenceMirror(DrivenMirror):
         return self._processes.nodes()
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
-        """See mirrors.base.Mirror. Judged by what every in-sync replica has, and by the source's own ends."""
+        """See harness.topology.mirror.Mirror. Judged by what every in-sync replica has, and by the source's own
+        ends."""
         deadline = time.monotonic() + timeout_s
         due = self._ends(topics, deadline)
         missing: dict[tuple[str, int], int | None] = dict.fromkeys(due, None)
@@ -139,7 +140,7 @@ class ReferenceMirror(DrivenMirror):
             time.sleep(0.2)
 
     def revive(self) -> Sequence[str]:
-        """See mirrors.base.Mirror: start dead processes, and FAILED partitions, again."""
+        """See harness.topology.mirror.Mirror: start dead processes, and FAILED partitions, again."""
         told = self._processes.start_dead()
         failed: dict[str, list[PartitionStatus]] = {}
         for status in self.describe():
@@ -155,19 +156,20 @@ class ReferenceMirror(DrivenMirror):
         client.start(self.mirror, topics)
 
     def own_topics(self) -> Sequence[str]:
-        """See mirrors.base.KeepsTopics."""
+        """See harness.topology.mirror.KeepsTopics."""
         return (STATE_TOPIC,)
 
     def crash_at(self, step: str, *, on: bool = True) -> None:
-        """See mirrors.base.Crashable. Set with the request whose steps it is one of; those of a cut at once."""
+        """See harness.topology.mirror.Crashable. Set with the request whose steps it is one of; those of a cut at
+        once."""
         self._processes.crash_at(step, on=on)
 
     def crashed_at(self, step: str) -> Sequence[Node]:
-        """See mirrors.base.Crashable."""
+        """See harness.topology.mirror.Crashable."""
         return self._processes.crashed_at(step)
 
     def record_changes(self, recorder: Recorder) -> None:
-        """See mirrors.base.Mirror: what the processes' audit logs tell."""
+        """See harness.topology.mirror.Mirror: what the processes' audit logs tell."""
         with self._lock:
             for number, client in self._processes.answering():
                 with contextlib.suppress(MirrorError):

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from harness.clusters.base import Node, NodeState
 from harness.core.errors import MirrorError, WaitTimeoutError
 from harness.core.wait import wait_until
+from harness.topology.clusters import Node, NodeState
 from mirrors.reference.driver import config
 from mirrors.reference.driver.admin_client import AdminClient, MirrorRow
 from mirrors.reference.server.steps import CRASHED, RECONCILE, STEPS
@@ -99,7 +99,7 @@ class Processes:
         return [row for _, row in sorted(found.items())], errors
 
     def crash_at(self, step: str, *, on: bool) -> None:
-        """See mirrors.base.Crashable."""
+        """See harness.topology.mirror.Crashable."""
         self._crash_at = self._crash_at | {step} if on else self._crash_at - {step}
         for number, client in list(self.answering()):
             with contextlib.suppress(MirrorError):  # one that does not answer has none, and gets it when it is back
@@ -109,7 +109,7 @@ class Processes:
                     client.crash_at(step)
 
     def crashed_at(self, step: str) -> list[Node]:
-        """See mirrors.base.Crashable."""
+        """See harness.topology.mirror.Crashable."""
         for number, node in list(self._nodes.items()):
             if node.state() is NodeState.STOPPED:
                 self._note_crash(number)

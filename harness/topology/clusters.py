@@ -8,8 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from mirrors.base import Mirror
-
 
 class NodeRole(StrEnum):
     """What a container is for."""
@@ -253,37 +251,4 @@ class Link(Protocol):
 
     def bytes(self) -> Mapping[int, tuple[int, int]]:
         """Bytes since start per broker: (towards the cluster, from the cluster)."""
-        ...
-
-
-class Topology(Protocol):
-    """Everything that runs, as nemeses and workloads see it."""
-
-    @property
-    def run_id(self) -> str:
-        """The run's label."""
-        ...
-
-    @property
-    def clusters(self) -> Mapping[str, Cluster]:
-        """Letter → cluster."""
-        ...
-
-    @property
-    def links(self) -> Mapping[str, Link]:
-        """Letter → link from the mirror to that cluster."""
-        ...
-
-    @property
-    def mirrors(self) -> Sequence[Mirror]:
-        """The mirrors under test, in the order in which they were started; empty before."""
-        ...
-
-    @property
-    def test_topics(self) -> Sequence[str]:
-        """The workload's topics (names on A)."""
-        ...
-
-    def nodes(self) -> Sequence[Node]:
-        """Every container of the run."""
         ...

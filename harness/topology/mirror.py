@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from harness.clusters.base import Node
     from harness.history.recording import Recorder
+    from harness.topology.clusters import Node
 
 
 class Capability(StrEnum):
