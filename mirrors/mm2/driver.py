@@ -137,8 +137,7 @@ class Mm2Mirror(DrivenMirror):
         return [self._nodes[number] for number in sorted(self._nodes)]
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
-        """See harness.topology.mirror.Mirror. Judged by MM2's stored positions against the source's readable
-        records."""
+        """See harness.topology.mirror.Mirror. Judged by MM2's stored positions and the source's readable records."""
         watch = self._new_watch()  # its own, so that `describe` goes on meanwhile
         try:
             return watch.await_caught_up(topics, timeout_s=timeout_s)

@@ -85,9 +85,9 @@ class Mirror:
 
     async def begin(self, topic: str) -> None:
         """Mirror a topic, up to state MIRRORING."""
-        (found,) = [one for one in await self.process.discover(self.name) if one.name == topic]
+        (found,) = [one for one in await self.process.mirrors.discover(self.name) if one.name == topic]
         self.keys = [PartitionKey(self.name, topic, partition) for partition in sorted(found.partitions)]
-        await self.process.add_topic(self.name, found)
+        await self.process.mirrors.add_topic(self.name, found)
         await self.until_state(S.MIRRORING)
 
     def led(self, partition: int = 0) -> LedPartition:

@@ -115,7 +115,7 @@ class PauseStory(Story):
             running(self._pair, *LEGS[leg], broker_id=SECOND, **self._settings)
         )
         for mirror in (self._first, self._second):
-            live = mirror.process.sharing.live
+            live = mirror.process.peers.live
             await until(lambda live=live: live() == {FIRST, SECOND}, LEARNED_S, lambda live=live: f"both: {live()}")
         return self._first
 

@@ -137,7 +137,7 @@ def test_offsets_of_all_partitions_are_the_source_s(pair: RunningTopology, topic
 
     async def body() -> None:
         async with running(pair) as mirror:
-            found = {one.name for one in await mirror.process.discover(mirror.name)}
+            found = {one.name for one in await mirror.process.mirrors.discover(mirror.name)}
             assert found & {users, *INTERNAL_TOPICS} == {users}
             await mirror.begin(users)
             await mirror.begin(topic)
@@ -472,10 +472,10 @@ def test_another_process_takes_over_from_one_that_died(pair: RunningTopology, to
 
     async def body() -> None:
         async with running(pair) as one, running(pair, broker_id=101) as two:
-            await until(lambda: one.process.sharing.live() == {100, 101}, 10, lambda: str(one.process.sharing.live()))
+            await until(lambda: one.process.peers.live() == {100, 101}, 10, lambda: str(one.process.peers.live()))
             for mirror in (one, two):
-                (found,) = [t for t in await mirror.process.discover(mirror.name) if t.name == topic]
-                await mirror.process.add_topic(mirror.name, found)
+                (found,) = [t for t in await mirror.process.mirrors.discover(mirror.name) if t.name == topic]
+                await mirror.process.mirrors.add_topic(mirror.name, found)
             shares = [
                 {k for k, r in m.process.lifecycle.records.items() if k.topic == topic and r.owner == m.process.hub.me}
                 for m in (one, two)

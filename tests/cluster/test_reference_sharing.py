@@ -88,11 +88,11 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
     async def body() -> None:
         async with running(pair) as one, running(pair, broker_id=101) as two:
             for mirror in (one, two):
-                live = mirror.process.sharing.live
+                live = mirror.process.peers.live
                 await until(lambda live=live: live() == {100, 101}, 10, lambda live=live: str(live()))
                 await mirror.process.lifecycle.until_sure()  # it has read what there was before the topic
-            (found,) = [t for t in await one.process.discover(one.name) if t.name == topic]
-            await one.process.add_topic(one.name, found)
+            (found,) = [t for t in await one.process.mirrors.discover(one.name) if t.name == topic]
+            await one.process.mirrors.add_topic(one.name, found)
             ours, theirs = one.process.lifecycle.records, two.process.lifecycle.records
             one.keys = [key for key in ours if key.topic == topic]
             assert one.keys
@@ -101,8 +101,8 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
             assert not [key for key in theirs if key.topic == topic]
 
             one.process._tasks[0].cancel()  # no heartbeat more
-            await until(lambda: 100 not in two.process.sharing.live(), 15, lambda: str(two.process.sharing.live()))
-            await two.process.add_topic(two.name, found)
+            await until(lambda: 100 not in two.process.peers.live(), 15, lambda: str(two.process.peers.live()))
+            await two.process.mirrors.add_topic(two.name, found)
             # Its own were begun at offset 0; those of the other are taken over later, and as they are.
             assert {key: theirs[key].owner for key in one.keys} == dict.fromkeys(one.keys, 100)
             await until(lambda: all(theirs[key].owner == 101 for key in one.keys), 15, lambda: str(theirs))

@@ -124,8 +124,7 @@ class ReferenceMirror(DrivenMirror):
         return self._processes.nodes()
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
-        """See harness.topology.mirror.Mirror. Judged by what every in-sync replica has, and by the source's own
-        ends."""
+        """See harness.topology.mirror.Mirror. Judged by what every in-sync replica has and the source's own ends."""
         deadline = time.monotonic() + timeout_s
         due = self._ends(topics, deadline)
         missing: dict[tuple[str, int], int | None] = dict.fromkeys(due, None)
@@ -160,8 +159,7 @@ class ReferenceMirror(DrivenMirror):
         return (STATE_TOPIC,)
 
     def crash_at(self, step: str, *, on: bool = True) -> None:
-        """See harness.topology.mirror.Crashable. Set with the request whose steps it is one of; those of a cut at
-        once."""
+        """See harness.topology.mirror.Crashable. Set with the request that it is a step of; a step of a cut at once."""
         self._processes.crash_at(step, on=on)
 
     def crashed_at(self, step: str) -> Sequence[Node]:

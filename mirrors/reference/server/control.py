@@ -3,43 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mirrors.reference.server.admin_api import AdminApi
 from mirrors.reference.server.audit import AuditLog, EventKind
 from mirrors.reference.server.guard import Guard
+from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metrics import Metrics
+from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import PartitionRecord
 from mirrors.reference.server.operations import Operations
+from mirrors.reference.server.peers import Peers
 from mirrors.reference.server.periodic import keep
+from mirrors.reference.server.settings import Settings
 from mirrors.reference.server.sync_acls import AclSyncing
 from mirrors.reference.server.sync_configs import ConfigSync
 from mirrors.reference.server.sync_groups import GroupSync
 from mirrors.reference.server.topics import Discovery
 
-if TYPE_CHECKING:
-    from mirrors.reference.server.process import MirrorProcess
-
 
 class Control:
     """Made by the process; its loops run beside the life cycle."""
 
-    def __init__(self, process: MirrorProcess) -> None:
-        self._process = process
-        self.audit = AuditLog()
+    def __init__(
+        self,
+        settings: Settings,
+        mirrors: Mirrors,
+        lifecycle: Lifecycle,
+        peers: Peers,
+        guard: Guard,
+        groups: GroupSync,
+        audit: AuditLog,
+    ) -> None:
+        self._settings = settings
+        self._hub = lifecycle.hub
+        self._guard = guard
+        self._groups = groups
+        self._audit = audit
         self.port = 0  # where requests are served
-        self.operations = Operations(process)
-        self.discovery = Discovery(process, self.audit)
-        self.guard = Guard(process, self.audit)
-        self.groups = GroupSync(process, self.audit, self.guard)
-        self.configs = ConfigSync(process, self.audit, self.guard)
-        self.acls = AclSyncing(process, self.audit, self.guard)
-        self.api = AdminApi(self.operations, self.audit, health=self._health, metrics=Metrics(process.lifecycle).text)
-        process.lifecycle.listeners.append(self._state_changed)
+        self.operations = Operations(mirrors, lifecycle, guard, lifecycle.crash)
+        self.discovery = Discovery(mirrors, lifecycle, audit, every_s=settings.discovery_s)
+        self.configs = ConfigSync(mirrors, lifecycle, audit, guard)
+        self.acls = AclSyncing(mirrors, lifecycle, peers, audit, guard)
+        self.api = AdminApi(self.operations, audit, health=self._health, metrics=Metrics(lifecycle).text)
+        lifecycle.listeners.append(self._state_changed)
 
     async def start(self) -> None:
         """Serve requests: everything that is stored has been loaded."""
-        self.port = await self.api.listen(self._process.settings.admin_port)
+        self.port = await self.api.listen(self._settings.admin_port)
 
     async def close(self) -> None:
         """Serve no more."""
@@ -47,27 +58,27 @@ class Control:
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """What runs until the process ends."""
-        settings = self._process.settings
+        settings = self._settings
         return [
             keep("discovery", settings.discovery_s, self.discovery.look),
-            keep("group offsets", settings.group_sync_s, self.groups.sync_all),
+            keep("group offsets", settings.group_sync_s, self._groups.sync_all),
             keep("configurations", settings.config_sync_s, self.configs.sync_all),
             keep("ACLs", settings.acl_sync_s, self.acls.sync_all),
         ]
 
     def _health(self) -> dict[str, Any]:
-        hub = self._process.hub
+        hub = self._hub
         return {
             "broker_id": hub.me,
             "broker_epoch": hub.broker_epoch,
             "cluster_id": hub.cluster_id,
-            "guard": self.guard.kind,
+            "guard": self._guard.kind,
         }
 
     def _state_changed(self, old: PartitionRecord | None, new: PartitionRecord) -> None:
         if old is not None and old.state is new.state and old.error == new.error:
             return
-        self.audit.add(
+        self._audit.add(
             EventKind.STATE,
             new.key.mirror,
             topic=new.key.topic,

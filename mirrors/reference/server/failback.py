@@ -13,7 +13,7 @@ from typing import Final
 from harness.core.errors import MirrorError
 from mirrors.reference.server.design import FailbackCut
 from mirrors.reference.server.model import PartitionRecord
-from mirrors.reference.server.states import PartitionState
+from mirrors.reference.server.states import ENDED
 
 CUT: Final[Mapping[FailbackCut, Callable[[int], int | None]]] = {
     FailbackCut.LAST_MIRRORED: lambda agreed: agreed,
@@ -22,7 +22,6 @@ CUT: Final[Mapping[FailbackCut, Callable[[int], int | None]]] = {
 }
 """Agreed offset → destination offset to cut to; None to keep everything."""
 
-ENDED: Final = frozenset({PartitionState.STOPPED, PartitionState.FAILED})
 """States in which nothing is mirrored and a start begins anew."""
 
 

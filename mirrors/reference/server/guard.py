@@ -13,16 +13,15 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from harness.wire.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.wire.cluster import Cluster
 from harness.wire.topic_configs import alter_topic, topic_configs
 from mirrors.reference.server.audit import AuditLog, EventKind
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.peers import Peers
 from mirrors.reference.server.state_store import FIRST_MIRROR_ID
-
-if TYPE_CHECKING:
-    from mirrors.reference.server.process import MirrorProcess
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,8 +55,9 @@ def min_isr(replicas: Iterable[Sequence[int]]) -> int:
 class Guard:
     """See the module. changing: held by every sync while it changes the destination, so that a stop can wait for it."""
 
-    def __init__(self, process: MirrorProcess, audit: AuditLog) -> None:
-        self._process = process
+    def __init__(self, lifecycle: Lifecycle, peers: Peers, audit: AuditLog) -> None:
+        self._life = lifecycle
+        self._peers = peers
         self._audit = audit
         self.changing = asyncio.Lock()
         self.kind: GuardKind | None = None
@@ -65,7 +65,7 @@ class Guard:
 
     @property
     def _cluster(self) -> Cluster:
-        return self._process.hub.destination
+        return self._life.hub.destination
 
     async def learn(self) -> GuardKind:
         """Which means the destination has. Raises WireError."""
@@ -76,7 +76,7 @@ class Guard:
 
     def notes(self) -> dict[str, dict[str, Any]]:
         """Topic → what guards it now, and what was there before."""
-        return self._process.store.notes(_NOTE)
+        return self._life.store.notes(_NOTE)
 
     def holds_min_isr(self, topic: str) -> bool:
         """Whether the topic's min.insync.replicas is the guard's."""
@@ -86,14 +86,14 @@ class Guard:
         """What min.insync.replicas is to be when the guard is gone: what the source has. Raises MirrorError."""
         note = self.notes()[topic]
         if note["before"] != value:
-            await self._process.store.put_note(_NOTE, topic, {**note, "before": value})
+            await self._life.store.put_note(_NOTE, topic, {**note, "before": value})
 
     async def __call__(self, topics: Sequence[str], on: bool) -> None:
         """Guard these topics from now on, or no longer. Raises WireError or MirrorError."""
         kind = await self.learn()
         async with self.changing:
-            if not self._process.sharing.alone:
-                await self._process.store.load()  # another process's notes
+            if not self._peers.alone:
+                await self._life.store.load()  # another process's notes
             for topic in topics:
                 if on:
                     await self._put_on(topic, kind)
@@ -122,10 +122,10 @@ class Guard:
         _LOG.info("%s is kept read-only by %s", topic, kind)
 
     def _first_partition_is_ours(self, topic: str) -> bool:
-        me = self._process.hub.me
+        me = self._life.hub.me
         return any(
             key.topic == topic and key.partition == 0 and record.owner == me
-            for key, record in self._process.lifecycle.records.items()
+            for key, record in self._life.records.items()
         )
 
     async def _put_on_rule(self, topic: str, known: dict[str, Any] | None) -> None:
@@ -134,7 +134,7 @@ class Guard:
         there = rule in (await bindings_of(self._cluster) or ())
         if known is None:
             note = {"kind": str(GuardKind.DENY_WRITE), "before": there}
-            await self._process.store.put_note(_NOTE, topic, note)
+            await self._life.store.put_note(_NOTE, topic, note)
         if not there:
             await create_bindings(self._cluster, [rule])
             self._audit.add(EventKind.ACL, "", change="create", binding=rule.line(), guard=True)
@@ -147,7 +147,7 @@ class Guard:
         value = str(min_isr(part.replicas for part in found.partitions.values()))
         if known is None:
             note = {"kind": str(GuardKind.MIN_ISR), "before": before}
-            await self._process.store.put_note(_NOTE, topic, note)
+            await self._life.store.put_note(_NOTE, topic, note)
         if before != value:
             await alter_topic(self._cluster, topic, {MIN_ISR: value})
             self._audit.add(EventKind.CONFIG, "", topic=topic, name=MIN_ISR, old=before, value=value, guard=True)
@@ -162,5 +162,5 @@ class Guard:
         elif not note["before"]:
             await delete_bindings(self._cluster, [deny_write(topic)])
             self._audit.add(EventKind.ACL, "", change="delete", binding=deny_write(topic).line(), guard=True)
-        await self._process.store.put_note(_NOTE, topic, None)
+        await self._life.store.put_note(_NOTE, topic, None)
         self._on.discard(topic)

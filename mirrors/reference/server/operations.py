@@ -6,21 +6,19 @@ Every process answers for the partitions that it has; who runs several asks each
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harness.core.errors import MirrorError
 from mirrors.reference.server.describing import Describing, MirrorRow
+from mirrors.reference.server.guard import Guard
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
-from mirrors.reference.server.states import PartitionState
-from mirrors.reference.server.steps import STEPS
-
-if TYPE_CHECKING:
-    from mirrors.reference.server.process import MirrorProcess
+from mirrors.reference.server.states import ENDED, PartitionState
+from mirrors.reference.server.steps import STEPS, CrashPoints
 
 S = PartitionState
 
-ENDED: Final = frozenset({S.STOPPED, S.FAILED})
 STARTABLE: Final = frozenset({S.STOPPED, S.FAILED, S.PREPARING, S.MIRRORING})
 STOPPABLE: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED, S.FAILED, S.STOPPED})
 
@@ -43,22 +41,24 @@ def refuse_unless(records: Iterable[PartitionRecord], states: Collection[Partiti
 class Operations:
     """See the module."""
 
-    def __init__(self, process: MirrorProcess) -> None:
-        self._process = process
-        self._life = process.lifecycle
-        self._describing = Describing(process.lifecycle)
+    def __init__(self, mirrors: Mirrors, lifecycle: Lifecycle, guard: Guard, crash: CrashPoints) -> None:
+        self._mirrors = mirrors
+        self._life = lifecycle
+        self._guard = guard
+        self._crash = crash
+        self._describing = Describing(lifecycle)
 
     def mirrors(self) -> dict[str, MirrorConfig]:
         """By name."""
-        return dict(self._process.mirrors)
+        return dict(self._mirrors.configs)
 
     async def create(self, config: MirrorConfig) -> None:
         """A new mirror, without topics yet."""
-        await self._process.create_mirror(config)
+        await self._mirrors.create(config)
 
     async def delete(self, mirror: str) -> None:
         """Forget a mirror whose partitions are all stopped, and where it ended."""
-        config = self._mirror(mirror)
+        self._mirror(mirror)
         await self._life.until_sure()
         records = self._records(mirror, None)
         refuse_unless(records, ENDED, "deleted")
@@ -70,22 +70,20 @@ class Operations:
                     f"{key.topic}-{key.partition} of mirror {key.mirror} is {record.state} and still led by the mirror,"
                     " so it cannot be deleted; stop it first"
                 )
-        await self._process.control.guard(sorted({record.key.topic for record in records}), False)
-        await self._process.store.delete(records)
-        await self._process.store.put_mirror(config, deleted=True)
+        await self._guard(sorted({record.key.topic for record in records}), False)
+        await self._life.store.delete(records)
         for record in records:
             self._life.records.pop(record.key, None)
-        del self._process.mirrors[mirror]
-        self._process.disconnect(mirror)
+        await self._mirrors.forget(mirror)
 
     async def start(self, mirror: str, topics: Collection[str] | None) -> list[str]:
         """Mirror these topics of the source, or all that the mirror's patterns name. Returns them.
 
         What is mirrored already goes on as it is.
         """
-        config = self._mirror(mirror)
+        self._mirror(mirror)
         await self._life.until_sure()
-        wanted = await self._process.discover(mirror)
+        wanted = await self._mirrors.discover(mirror)
         by_name = {topic.name: topic for topic in wanted}
         missing = sorted(set(topics or ()) - by_name.keys())
         if missing:
@@ -97,9 +95,9 @@ class Operations:
         names = {topic.name for topic in chosen}
         refuse_unless((r for k, r in self._own(mirror).items() if k.topic in names), STARTABLE, "started")
         if topics is None:
-            await self._follow_all(config)
+            await self._mirrors.follow_all(mirror)
         for topic in chosen:
-            await self._process.add_topic(mirror, topic)
+            await self._mirrors.add_topic(mirror, topic)
         return sorted(names)
 
     async def stop(self, mirror: str, topics: Collection[str] | None) -> list[str]:
@@ -141,13 +139,7 @@ class Operations:
         """The process kills itself when it reaches this step; an empty step takes that back."""
         if step and step not in STEPS:
             raise UnknownMirrorError(f"{step!r} is no step; there are {', '.join(STEPS)}")
-        self._process.crash.at = step
-
-    async def _follow_all(self, config: MirrorConfig) -> None:
-        if not config.all_topics:
-            changed = replace(config, all_topics=True)
-            await self._process.store.put_mirror(changed)
-            self._process.mirrors[config.name] = changed
+        self._crash.at = step
 
     async def _request(
         self,
@@ -180,8 +172,8 @@ class Operations:
         return {k: r for k, r in self._life.records.items() if k.mirror == mirror and r.owner == me}
 
     def _mirror(self, mirror: str) -> MirrorConfig:
-        found = self._process.mirrors.get(mirror)
+        found = self._mirrors.configs.get(mirror)
         if found is None:
-            names = ", ".join(sorted(self._process.mirrors)) or "none"
+            names = ", ".join(sorted(self._mirrors.configs)) or "none"
             raise UnknownMirrorError(f"no mirror is called {mirror!r}; there are: {names}")
         return found

@@ -13,16 +13,15 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from hashlib import blake2b
 from typing import Final
 
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import Looking
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
 from mirrors.reference.server.partition import Feed
+from mirrors.reference.server.peers import Peers, owner
 from mirrors.reference.server.periodic import keep
 from mirrors.reference.server.reassignment import HandingOver
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 from mirrors.reference.server.states import PartitionState
 
 _LOG = logging.getLogger(__name__)
@@ -31,16 +30,6 @@ _EVERY_S: Final = 1.0
 _HURRY_S: Final = 0.1  # while nothing is done, because the records are old
 _GONE_S: Final = 2.0  # a process is missed for so long before its partitions are taken over
 _SETTLED_S: Final = 5.0  # the same processes live for so long before partitions change hands between them
-
-
-def owner(key: PartitionKey, live: Iterable[int]) -> int:
-    """The live process that a partition goes to: rendezvous hashing. Raises ValueError when none lives."""
-    return max(live, key=lambda process: _weight(key, process))
-
-
-def _weight(key: PartitionKey, process: int) -> bytes:
-    text = f"{key.mirror}/{key.topic}/{key.partition}/{process}"
-    return blake2b(text.encode(), digest_size=8).digest()
 
 
 def leaving(
@@ -62,47 +51,14 @@ def leaving(
 class Sharing:
     """Takes over from processes that are gone, and gives to those that have less than their share."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: Looking, handing_over: HandingOver) -> None:
+    def __init__(self, lifecycle: Lifecycle, looking: Looking, peers: Peers, handing_over: HandingOver) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
         self._looking = looking
+        self._peers = peers
         self._handing_over = handing_over
         self._missed_since: dict[int, float] = {}
         self._together: tuple[frozenset[int], float] = (frozenset(), 0.0)  # who lives, and since when
-        self._alone = True  # no other process was ever seen
-
-    def live(self) -> frozenset[int]:
-        """Processes that the controller has unfenced; this one always."""
-        meta = self._looking.last
-        others = () if meta is None else (b for b in meta.brokers if b >= FIRST_MIRROR_ID)
-        found = frozenset({self._hub.me, *others})
-        self._alone = self._alone and len(found) == 1
-        return found
-
-    @property
-    def alone(self) -> bool:
-        """Whether this is the only process there ever was, as far as it knows: nobody else has written anything."""
-        self.live()
-        return self._alone and all(record.owner == self._hub.me for record in self._life.records.values())
-
-    async def learn(self) -> None:
-        """Read what other processes have done. Raises WireError or MirrorError."""
-        if self.alone:
-            return
-        stored, _ = await self._life.store.load()
-        for key, record in stored.items():
-            if record.owner != self._hub.me and self._life.mirrored(key) is None:
-                self._life.records[key] = record
-
-    def owners(self, mirror: str, topic: str, partitions: int) -> list[int]:
-        """Who leads each partition of a topic: its owner while that lives."""
-        live = self.live()
-        found = []
-        for partition in range(partitions):
-            key = PartitionKey(mirror, topic, partition)
-            known = self._life.records.get(key)
-            found.append(known.owner if known is not None and known.owner in live else owner(key, live))
-        return found
 
     async def keep(self) -> None:
         """Until cancelled."""
@@ -113,13 +69,13 @@ class Sharing:
         return _HURRY_S if self._hub.records_are_old else _EVERY_S
 
     async def _look(self) -> None:
-        now, live = self._hub.clock(), self.live()
+        now, live = self._hub.clock(), self._peers.live()
         meta = self._looking.last
         if meta is None or self._hub.me not in meta.brokers:
             return  # fenced: others will think that this one is gone
         if self._hub.records_are_old:
             # Who thought it dead may be about to take over from it.
-            early = not self.alone and now - self._hub.doubted_at < _GONE_S + _EVERY_S
+            early = not self._peers.alone and now - self._hub.doubted_at < _GONE_S + _EVERY_S
             if early or not await self._renew():
                 return
         owners = {record.owner for record in self._life.records.values()} | set(self._missed_since)

@@ -52,16 +52,22 @@ class Stages:
     """Registers its work with the life cycle. guard: what keeps topics read-only while the process is dead."""
 
     def __init__(
-        self, lifecycle: Lifecycle, looking: Looking, *, guard: Guard = no_guard, last_sync: LastSync = no_sync
+        self,
+        lifecycle: Lifecycle,
+        looking: Looking,
+        leading: Leading,
+        *,
+        guard: Guard = no_guard,
+        last_sync: LastSync = no_sync,
     ) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
         self._looking = looking
         self._guard = guard
         self._last_sync = last_sync
-        self.leading = Leading(lifecycle.hub, looking)
+        self._leading = leading
         self._finishing = Finishing(lifecycle, feed=self._feed)
-        self._bumping = Bumping(lifecycle.hub, looking, self.leading)
+        self._bumping = Bumping(lifecycle.hub, looking, leading)
         lifecycle.work = {
             S.PREPARING: self.prepare,
             S.MIRRORING: self.mirror,
@@ -216,7 +222,7 @@ class Stages:
     async def _lead(self, group: Sequence[Mirrored]) -> list[Mirrored]:
         by_led = {mirrored.led: mirrored for mirrored in group}
         self._reached("prepare.place")
-        found = await self.leading.take(list(by_led), in_sync=lambda: self._reached("prepare.in_sync"))
+        found = await self._leading.take(list(by_led), in_sync=lambda: self._reached("prepare.in_sync"))
         return [by_led[led] for led in found]
 
     async def _report_discarded(self, cuts: Mapping[Mirrored, int]) -> None:

@@ -31,6 +31,9 @@ EDGES: Final[dict[PartitionState, frozenset[PartitionState]]] = {
 }
 
 
+ENDED: Final = frozenset({_S.STOPPED, _S.FAILED})
+
+
 def allowed(old: PartitionState, new: PartitionState) -> bool:
     """Whether a partition may go from one state to another."""
     return new in EDGES[old]

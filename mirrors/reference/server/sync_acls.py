@@ -11,18 +11,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harness.wire.acls import Binding, bindings_of, create_bindings, delete_bindings
 from mirrors.reference.server.audit import AuditLog, EventKind
 from mirrors.reference.server.design import AclSync
 from mirrors.reference.server.guard import Guard, is_guard
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
-from mirrors.reference.server.sharing import owner
+from mirrors.reference.server.peers import Peers, owner
 from mirrors.reference.server.topics import CARRIED
-
-if TYPE_CHECKING:
-    from mirrors.reference.server.process import MirrorProcess
 
 _LOG = logging.getLogger(__name__)
 _NOTE: Final = "acls"
@@ -95,9 +94,10 @@ def any_carried(records: Iterable[PartitionRecord]) -> bool:
 class AclSyncing:
     """The task around it."""
 
-    def __init__(self, process: MirrorProcess, audit: AuditLog, guard: Guard) -> None:
-        self._process = process
-        self._life = process.lifecycle
+    def __init__(self, mirrors: Mirrors, lifecycle: Lifecycle, peers: Peers, audit: AuditLog, guard: Guard) -> None:
+        self._mirrors = mirrors
+        self._life = lifecycle
+        self._peers = peers
         self._audit = audit
         self._guard = guard
 
@@ -105,8 +105,8 @@ class AclSyncing:
         """Every mirror that is this process's to sync, once. Raises WireError or MirrorError."""
         if self._life.hub.design.acl_sync is AclSync.OFF:
             return
-        live = self._process.sharing.live()
-        for config in list(self._process.mirrors.values()):
+        live = self._peers.live()
+        for config in list(self._mirrors.configs.values()):
             if owner(PartitionKey(config.name, "", -1), live) == self._life.hub.me:
                 await self.sync(config, alone=len(live) == 1)
 
@@ -137,7 +137,7 @@ class AclSyncing:
                 await self._make(config.name, changes, brought)
 
     async def _make(self, mirror: str, changes: AclChanges, brought: frozenset[Binding]) -> None:
-        cluster, store = self._life.hub.destination, self._process.store
+        cluster, store = self._life.hub.destination, self._life.store
         with_new = brought | changes.create
         if with_new != brought:
             await store.put_note(_NOTE, mirror, [b.values() for b in sorted(with_new)])
@@ -152,9 +152,9 @@ class AclSyncing:
             await store.put_note(_NOTE, mirror, [b.values() for b in sorted(left)])
 
     def _brought(self, mirror: str) -> frozenset[Binding]:
-        return frozenset(Binding.of(values) for values in self._process.store.notes(_NOTE).get(mirror, ()))
+        return frozenset(Binding.of(values) for values in self._life.store.notes(_NOTE).get(mirror, ()))
 
     async def _records(self, mirror: str, alone: bool) -> list[PartitionRecord]:
         """All processes' records: only the state topic has the others' own."""
-        found = self._life.records if alone else (await self._process.store.load())[0]
+        found = self._life.records if alone else (await self._life.store.load())[0]
         return [record for key, record in found.items() if key.mirror == mirror]

@@ -9,19 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harness.wire.frames import WireError
 from harness.wire.topic_configs import alter_topic, topic_configs
 from mirrors.reference.server.audit import AuditLog, EventKind
 from mirrors.reference.server.design import Toggle
 from mirrors.reference.server.guard import MIN_ISR, Guard
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import MirrorConfig, PartitionRecord
 from mirrors.reference.server.states import PartitionState
 from mirrors.reference.server.topics import CARRIED
-
-if TYPE_CHECKING:
-    from mirrors.reference.server.process import MirrorProcess
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,15 +68,15 @@ def config_changes(
 class ConfigSync:
     """The task around it."""
 
-    def __init__(self, process: MirrorProcess, audit: AuditLog, guard: Guard) -> None:
-        self._process = process
-        self._life = process.lifecycle
+    def __init__(self, mirrors: Mirrors, lifecycle: Lifecycle, audit: AuditLog, guard: Guard) -> None:
+        self._mirrors = mirrors
+        self._life = lifecycle
         self._audit = audit
         self._guard = guard
 
     async def sync_all(self) -> None:
         """Every mirror once. Raises WireError."""
-        for config in list(self._process.mirrors.values()):
+        for config in list(self._mirrors.configs.values()):
             await self.sync(config)
 
     async def sync(self, config: MirrorConfig) -> None:

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harness.wire.frames import WireError
 from mirrors.reference.server.audit import AuditLog, EventKind
@@ -30,13 +30,12 @@ from mirrors.reference.server.group_wire import (
     write_offsets,
 )
 from mirrors.reference.server.guard import Guard
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import MirrorConfig
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.states import PartitionState
 from mirrors.reference.server.topics import CARRIED
-
-if TYPE_CHECKING:
-    from mirrors.reference.server.process import MirrorProcess
 
 _LOG = logging.getLogger(__name__)
 
@@ -153,9 +152,9 @@ def group_changes(
 class GroupSync:
     """The task around it."""
 
-    def __init__(self, process: MirrorProcess, audit: AuditLog, guard: Guard) -> None:
-        self._process = process
-        self._life = process.lifecycle
+    def __init__(self, mirrors: Mirrors, lifecycle: Lifecycle, audit: AuditLog, guard: Guard) -> None:
+        self._mirrors = mirrors
+        self._life = lifecycle
         self._audit = audit
         self._guard = guard
         self._one_at_a_time = asyncio.Lock()
@@ -163,7 +162,7 @@ class GroupSync:
 
     async def sync_all(self) -> None:
         """Every mirror once. Raises WireError."""
-        for config in list(self._process.mirrors.values()):
+        for config in list(self._mirrors.configs.values()):
             await self.sync(config)
 
     async def sync(self, config: MirrorConfig, states: Collection[PartitionState] = CARRIED) -> None:
@@ -180,7 +179,7 @@ class GroupSync:
         for name in mirrors:
             with contextlib.suppress(WireError, TimeoutError):
                 async with asyncio.timeout(_LAST_SYNC_S):
-                    await self.sync(self._process.mirrors[name], STOPPED_NOW)
+                    await self.sync(self._mirrors.configs[name], STOPPED_NOW)
 
     async def _sync(self, config: MirrorConfig, states: Collection[PartitionState]) -> None:
         if not any(True for _ in self._led(config.name, states)):

@@ -11,16 +11,15 @@ import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from harness.wire.cluster import TopicMeta
 from mirrors.reference.server.audit import AuditLog, EventKind
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
 from mirrors.reference.server.pace import look_after
 from mirrors.reference.server.states import PartitionState
-
-if TYPE_CHECKING:
-    from mirrors.reference.server.process import MirrorProcess
 
 _LOG = logging.getLogger(__name__)
 
@@ -77,23 +76,24 @@ def _other(now: uuid.UUID, before: uuid.UUID) -> bool:
 class Discovery:
     """Looks at every mirror's source."""
 
-    def __init__(self, process: MirrorProcess, audit: AuditLog) -> None:
-        self._process = process
+    def __init__(self, mirrors: Mirrors, lifecycle: Lifecycle, audit: AuditLog, *, every_s: float) -> None:
+        self._mirrors = mirrors
+        self._life = lifecycle
         self._audit = audit
+        self._every_s = every_s
         self._missed: dict[str, dict[str, float]] = {}  # mirror → topics that were gone at every look since a time
         self._judged_at: dict[str, float] = {}  # the source's answer that was judged last
 
     async def look(self) -> None:
         """Once over all mirrors. Raises WireError or MirrorError."""
-        for mirror in list(self._process.mirrors):
+        for mirror in list(self._mirrors.configs):
             await self._look(mirror)
 
     async def _look(self, mirror: str) -> None:
-        life = self._process.lifecycle
+        life, every = self._life, self._every_s
         link = life.links[mirror]
-        every = self._process.settings.discovery_s
         oldest = look_after(every, link.partitions)
-        wanted = {topic.name: topic for topic in await self._process.discover(mirror, at_most_age_s=oldest)}
+        wanted = {topic.name: topic for topic in await self._mirrors.discover(mirror, at_most_age_s=oldest)}
         told_at = link.refreshed_at or 0.0
         if self._judged_at.get(mirror) == told_at:
             return
@@ -106,14 +106,14 @@ class Discovery:
         found = topic_changes(own, link.topics, missed_before=before)
         for key, why in found.failed.items():
             await self._fail(key, why)
-        new = wanted.keys() - mirrored if self._process.mirrors[mirror].all_topics else set()
+        new = wanted.keys() - mirrored if self._mirrors.configs[mirror].all_topics else set()
         for name in [*found.grown, *sorted(new)]:
-            if name in wanted and await self._process.add_topic(mirror, wanted[name], only_new=True):
+            if name in wanted and await self._mirrors.add_topic(mirror, wanted[name], only_new=True):
                 change = "partitions" if name in mirrored else "created"
                 self._audit.add(EventKind.TOPIC, mirror, topic=name, change=change)
 
     async def _fail(self, key: PartitionKey, why: str) -> None:
-        life = self._process.lifecycle
+        life = self._life
         record = life.records[key]
         if record.owner != life.hub.me or record.state not in CARRIED:
             return

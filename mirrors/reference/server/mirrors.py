@@ -1,0 +1,171 @@
+"""The mirrors of one process: their configurations, the links to their sources, and topics that they take up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from harness.core.errors import MirrorError
+from harness.wire.cluster import Cluster, TopicMeta
+from harness.wire.frames import WireError
+from mirrors.reference.server.design import ProducerIds
+from mirrors.reference.server.failback import CUT, agreed_offsets
+from mirrors.reference.server.leadership import Leading
+from mirrors.reference.server.lifecycle import Lifecycle
+from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
+from mirrors.reference.server.peers import Peers
+from mirrors.reference.server.reserving import reserve
+from mirrors.reference.server.source import SourceLink
+from mirrors.reference.server.state_store import StateStore
+from mirrors.reference.server.states import ENDED, PartitionState
+
+_START_S: Final = 60.0
+
+
+class Mirrors:
+    """See the module. configs: mirror → its configuration."""
+
+    def __init__(self, lifecycle: Lifecycle, looking: Looking, peers: Peers, leading: Leading) -> None:
+        self._life = lifecycle
+        self._hub = lifecycle.hub
+        self._looking = looking
+        self._peers = peers
+        self._leading = leading
+        self.configs: dict[str, MirrorConfig] = {}
+        self._reserved: set[str] = set()  # mirrors whose producer ids are kept apart already
+        self._refreshers: dict[str, asyncio.Task[Any]] = {}
+
+    async def load(self, stored: dict[str, MirrorConfig], configured: Sequence[MirrorConfig]) -> None:
+        """Begin with the mirrors that are stored and those of the settings file, which are stored when they are new.
+
+        Raises: MirrorError.
+        """
+        self.configs = stored
+        for config in configured:
+            config.check()
+            known = self.configs.get(config.name)
+            if known is None:
+                await self._life.store.put_mirror(config)
+            elif known.all_topics:
+                config = replace(config, all_topics=True)
+            self.configs[config.name] = config
+
+    async def connect_all(self) -> None:
+        """Open a link to the source of every mirror."""
+        for config in self.configs.values():
+            await self.connect(config)
+
+    async def follow_all(self, mirror: str) -> None:
+        """Take up topics that appear later, too. Raises MirrorError."""
+        config = self.configs[mirror]
+        if not config.all_topics:
+            changed = replace(config, all_topics=True)
+            await self._life.store.put_mirror(changed)
+            self.configs[mirror] = changed
+
+    async def close(self) -> None:
+        """Ask the sources nothing more."""
+        tasks = list(self._refreshers.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def create(self, config: MirrorConfig) -> None:
+        """A new mirror, without partitions yet. Raises MirrorError when there is one of this name."""
+        if config.name in self.configs:
+            raise MirrorError(f"mirror {config.name} exists already; delete it first")
+        config.check()
+        await self._life.store.put_mirror(config)
+        self.configs[config.name] = config
+        await self.connect(config)
+
+    async def add_topic(self, mirror: str, topic: TopicMeta, *, only_new: bool = False) -> int:
+        """Begin to mirror a topic of the source: created on the destination, or taken over and cut (see failback).
+
+        Returns how many partitions this process begins with. only_new: what was stopped, or has failed, stays so.
+
+        Raises: WireError, MirrorError or TimeoutError; asked again, it goes on.
+        """
+        hub, life = self._hub, self._life
+        await life.until_sure()
+        link = life.links[mirror]
+        await self._keep_ids_apart(mirror)
+        agreed = await self._agreed(link, topic)
+        hub.expected_topics.add(topic.name)
+        count = len(topic.partitions)
+        await self._peers.learn()
+        owners = self._peers.owners(mirror, topic.name, count)
+        new = await self._leading.create(topic.name, count, {}, owners)
+        found = await self._looking.until(
+            lambda meta: topic.name in meta.topics and len(meta.topics[topic.name].partitions) >= count,
+            timeout_s=_START_S,
+            what=f"topic {topic.name} on the destination",
+        )
+        cut = CUT[hub.design.failback_cut]
+        records, outdated = [], []
+        for index in sorted(topic.partitions):
+            key = PartitionKey(mirror, topic.name, index)
+            old = life.records.get(key)
+            if owners[index] != hub.me or (old is not None and (only_new or old.state not in ENDED)):
+                continue
+            record = PartitionRecord(
+                key=key,
+                state=PartitionState.PREPARING,
+                topic_id=found.topics[topic.name].topic_id,
+                source_topic_id=topic.topic_id,
+                source_cluster=link.cluster_id,
+                owner=hub.me,
+                cut=None if index in new else cut(agreed[index]),
+                empty=index in new,
+            )
+            if old is not None and old.topic_id != record.topic_id:
+                outdated.append(old)
+            life.begin_anew(key, record.topic_id)
+            records.append(record)
+        await self._life.store.delete(outdated)  # of a topic that was deleted here: stored under another key
+        await life.save(records)
+        life.poked.set()
+        return len(records)
+
+    async def _keep_ids_apart(self, mirror: str) -> None:
+        if self._hub.design.producer_ids is ProducerIds.RESERVED_BLOCK and mirror not in self._reserved:
+            await reserve(self._hub, self._life.links[mirror].cluster)
+            self._reserved.add(mirror)
+
+    async def _agreed(self, link: SourceLink, topic: TopicMeta) -> dict[int, int]:
+        """Where this topic's logs agree already: by our own records and by those kept on the source."""
+        there = StateStore(link.cluster, partitions=0, key=self._hub.design.state_key)
+        return agreed_offsets(
+            topic.name,
+            topic.partitions,
+            own=self._life.records.values(),
+            others=(await there.look()).values(),
+            own_cluster=self._hub.cluster_id,
+            source_cluster=link.cluster_id,
+        )
+
+    async def discover(self, mirror: str, *, at_most_age_s: float = 0.0) -> list[TopicMeta]:
+        """The source's topics that the mirror wants; asked for now if what is known is older. Raises WireError."""
+        config, link = self.configs[mirror], self._life.links[mirror]
+        if link.age_s >= at_most_age_s:
+            await link.refresh()
+        return [topic for name, topic in sorted(link.topics.items()) if not topic.internal and config.wants(name)]
+
+    async def connect(self, config: MirrorConfig) -> None:
+        """Open a link to a mirror's source, and keep what is known of it fresh."""
+        link = SourceLink(config.name, Cluster(config.source))
+        self._life.links[config.name] = link
+        with contextlib.suppress(WireError):  # a source that is down now is asked again by the loop
+            await link.refresh()
+        self._refreshers[config.name] = asyncio.create_task(link.keep_fresh())
+
+    async def forget(self, mirror: str) -> None:
+        """Delete a mirror whose partitions are deleted. Raises MirrorError."""
+        await self._life.store.put_mirror(self.configs[mirror], deleted=True)
+        del self.configs[mirror]
+        self._refreshers.pop(mirror).cancel()
+        self._life.links.pop(mirror).cluster.close()
