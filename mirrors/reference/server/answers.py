@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -46,11 +46,11 @@ _ZERO: Final = i32Timedelta.parse(datetime.timedelta())
 
 
 class Answers:
-    """The handlers of one process."""
+    """The handlers of one process. look: asks for the destination's metadata now."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, look: Callable[[], Awaitable[object]]) -> None:
         self._hub = hub
-        self._followers = FollowerFetch(hub)
+        self._followers = FollowerFetch(hub, look)
         self._offsets = Offsets(hub, self._read_replica)
 
     def server(self) -> WireServer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from harness.wire.frames import WireError
@@ -20,10 +20,11 @@ _NOT_TAKEN_S: Final = 0.5
 
 
 class FollowerFetch:
-    """The handler. hub: this process."""
+    """The handler. hub: this process. look: asks for the destination's metadata now."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, look: Callable[[], Awaitable[object]]) -> None:
         self._hub = hub
+        self._look_at_metadata = look
 
     async def answer(self, request: Request, fetch: Any, follower: int, broker_epoch: int) -> Sequence[bytes]:
         """The body of the response."""
@@ -52,7 +53,7 @@ class FollowerFetch:
         """Ask the controller's view before anybody is refused: a refusal costs the follower a second."""
         with contextlib.suppress(WireError, TimeoutError):
             async with asyncio.timeout(_LOOK_S):
-                await self._hub.look()
+                await self._look_at_metadata()
 
     def _take_in(self, session: Session, fetch: Any) -> bool:
         """Returns whether something is asked of which this process does not know yet."""

@@ -28,12 +28,23 @@ _ALIVE_S: Final = 2.0  # a follower asks at least twice a second
 _DOUBT_S: Final = 3.0  # shorter than any session that a controller gives a broker
 _ISOLATION: Final = {FetchLimit.HIGH_WATERMARK: 0, FetchLimit.LAST_STABLE: 1}
 
-SaveEpochs = Callable[[Sequence[Mirrored]], Awaitable[bool]]
-Trouble = Callable[[Mirrored], Awaitable[None]]
 
+@dataclass(frozen=True, kw_only=True)
+class Reactions:
+    """What other parts of the process do when something happens here; nothing where a part is missing, as in tests.
 
-async def _nothing() -> None:
-    return None
+    poke: the life cycle may have something to do. save_source_epochs: store where the source's epochs began; whether it
+    could be stored. out_of_range: the source has no such offset. diverged: the source's log is another one after an
+    epoch's end. epoch_due: whether the leader epoch is to be raised before a batch of this epoch is forwarded;
+    raise_epoch: raise it.
+    """
+
+    poke: Callable[[], None] = lambda: None
+    save_source_epochs: Callable[[Sequence[Mirrored]], Awaitable[bool]] | None = None
+    out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None
+    diverged: Callable[[Mirrored, int, int], Awaitable[None]] | None = None
+    epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
+    raise_epoch: Callable[[Mirrored, int], Awaitable[None]] | None = None
 
 
 @dataclass
@@ -66,15 +77,9 @@ class Hub:
         self.sessions = Sessions()
         self.isolation = _ISOLATION[self.design.fetch_limit]
         self.look_now = asyncio.Event()  # the destination's metadata is to be asked at once
-        self.look: Callable[[], Awaitable[object]] = _nothing
-        self.poke: Callable[[], None] = lambda: None  # the life cycle may have something to do
+        self.reactions = Reactions()
         self.level_now = asyncio.Event()  # somebody waits until followers are level: look at them soon
         self.counters = Counters()
-        self.save_source_epochs: SaveEpochs | None = None
-        self.out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None
-        self.diverged: Callable[[Mirrored, int, int], Awaitable[None]] | None = None
-        self.epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
-        self.bump: Callable[[Mirrored, int], Awaitable[None]] | None = None
         self.records_are_old = False  # this process may have been taken over from since it read its records
         self.doubts = 0  # how often that came to be so
         self.doubted_at = -math.inf
@@ -239,13 +244,13 @@ class Hub:
         name = mirrored.name
         self.counters.bytes_by_partition[name] = self.counters.bytes_by_partition.get(name, 0) + size
 
-    async def may_hand_on(self, brought: Sequence[tuple[Mirrored, Stamped]]) -> frozenset[Mirrored]:
-        """Remember what a restart has to know, before records that need it are handed on. Returns what may go now."""
-        allowed, unsaved = set(), []
+    async def persist_before_forwarding(self, brought: Sequence[tuple[Mirrored, Stamped]]) -> frozenset[Mirrored]:
+        """Persist source epochs before records that need them are forwarded. Returns what may be forwarded now."""
+        allowed, unsaved, react = set(), [], self.reactions
         for mirrored, stamped in brought:
             epoch = stamped.highest_epoch
-            if not mirrored.stamp.rewrite_epochs and self.bump is not None and self.epoch_due(mirrored, epoch):
-                self._look_into(mirrored, self.bump(mirrored, epoch))
+            if not mirrored.stamp.rewrite_epochs and react.raise_epoch and react.epoch_due(mirrored, epoch):
+                self._look_into(mirrored, react.raise_epoch(mirrored, epoch))
                 continue
             news = [mirrored.source_epochs.begin(epoch, start) for epoch, start in stamped.new_source_epochs]
             if any(news) or stamped.shifted or mirrored in self._unsaved:
@@ -253,20 +258,20 @@ class Hub:
             else:
                 allowed.add(mirrored)
         self._unsaved.update(unsaved)
-        if unsaved and (self.save_source_epochs is None or await self.save_source_epochs(unsaved)):
+        if unsaved and (react.save_source_epochs is None or await react.save_source_epochs(unsaved)):
             self._unsaved.difference_update(unsaved)
             allowed.update(unsaved)
         return frozenset(allowed)
 
     def source_refused(self, mirrored: Mirrored, offset: int) -> None:
         """The source has no such offset: find out why, once at a time."""
-        if self.out_of_range is not None:
-            self._look_into(mirrored, self.out_of_range(mirrored, offset))
+        if self.reactions.out_of_range is not None:
+            self._look_into(mirrored, self.reactions.out_of_range(mirrored, offset))
 
     def source_diverged(self, mirrored: Mirrored, epoch: int, end: int) -> None:
         """The source's log is another one behind this epoch's end."""
-        if self.diverged is not None:
-            self._look_into(mirrored, self.diverged(mirrored, epoch, end))
+        if self.reactions.diverged is not None:
+            self._look_into(mirrored, self.reactions.diverged(mirrored, epoch, end))
 
     def _look_into(self, mirrored: Mirrored, work: Any) -> None:
         if mirrored.trouble is not None:
@@ -282,6 +287,6 @@ class Hub:
             finally:
                 mirrored.trouble = None
                 self.wake()
-                self.poke()
+                self.reactions.poke()
 
         mirrored.trouble = asyncio.create_task(looking())

@@ -36,7 +36,6 @@ class Looking:
         self.strays: list[LedPartition] = []
         self._asking: asyncio.Task[Metadata] | None = None
         self._missed_since: dict[LedPartition, float] = {}
-        hub.look = self.look
 
     async def look(self) -> Metadata:
         """Ask and take in; who asks while an answer is awaited gets the one after it. Raises WireError."""
@@ -103,7 +102,7 @@ class Looking:
                 _LOG.info("%s-%d: led by %s now", led.topic, led.partition, None if part is None else part.leader)
                 led.stand_down(-1 if part is None else part.leader_epoch)
                 self._hub.stir(led)
-                self._hub.poke()
+                self._hub.reactions.poke()
             if part is not None:
                 led.isr, led.replicas = frozenset(part.isr), part.replicas
             return

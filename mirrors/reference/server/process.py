@@ -15,7 +15,7 @@ from mirrors.reference.server.audit import AuditLog
 from mirrors.reference.server.control import Control
 from mirrors.reference.server.divergence import Troubles
 from mirrors.reference.server.guard import Guard
-from mirrors.reference.server.hub import Hub
+from mirrors.reference.server.hub import Hub, Reactions
 from mirrors.reference.server.isr_keeper import IsrKeeper
 from mirrors.reference.server.leader_epochs import DUE, Bumping
 from mirrors.reference.server.leadership import Leading
@@ -67,15 +67,17 @@ class MirrorProcess:
         self.registration = Registration(self.hub)
         self.isr = IsrKeeper(self.hub)
         self.strays = Strays(self.hub, self.looking)
-        self.answers = Answers(self.hub)
+        self.answers = Answers(self.hub, self.looking.look)
         self.server = self.answers.server()
         self._tasks: list[asyncio.Task[Any]] = []
-        self.hub.save_source_epochs = self.lifecycle.save_source_epochs
-        self.hub.poke = self.lifecycle.poked.set
-        self.hub.out_of_range = self.troubles.out_of_range
-        self.hub.diverged = self.troubles.diverged
-        self.hub.epoch_due = DUE[self.hub.design.epoch_bump]
-        self.hub.bump = lambda mirrored, epoch: self.bumping.raise_to(mirrored.led, epoch)
+        self.hub.reactions = Reactions(
+            poke=self.lifecycle.poked.set,
+            save_source_epochs=self.lifecycle.save_source_epochs,
+            out_of_range=self.troubles.out_of_range,
+            diverged=self.troubles.diverged,
+            epoch_due=DUE[self.hub.design.epoch_bump],
+            raise_epoch=lambda mirrored, epoch: self.bumping.raise_to(mirrored.led, epoch),
+        )
 
     async def start(self) -> None:
         """Come up: state, listeners, registration, then the loops. Raises MirrorError or WireError."""

@@ -18,21 +18,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
 from harness.wire.frames import WireError
-from mirrors.reference.server.follower_sessions import Cursor, Session
+from mirrors.reference.server.follower_sessions import Cursor, Session, Sessions
 from mirrors.reference.server.pace import look_after, rest
-from mirrors.reference.server.partition import Feed
-from mirrors.reference.server.source import SourceLink
+from mirrors.reference.server.partition import Feed, LedPartition
+from mirrors.reference.server.source import Mirrored, SourceLink
 from mirrors.reference.server.source_session import Asked, SourceKey, SourceSession
 from mirrors.reference.server.stamping import Stamped, stamp
-
-if TYPE_CHECKING:
-    from mirrors.reference.server.hub import Hub
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,6 +54,26 @@ _STALE: Final = frozenset(
 )
 
 
+class Forwarding(Protocol):
+    """What a feeder uses of the hub, which has the partitions, the followers' sessions and their feeders."""
+
+    clock: Callable[[], float]
+    isolation: int
+    sessions: Sessions
+
+    def first(self) -> Feeder | None: ...  # noqa: D102
+    def feeds(self, session: Session) -> bool: ...  # noqa: D102
+    def stir(self, led: LedPartition) -> None: ...  # noqa: D102
+    def mirrored_of(self, led: LedPartition) -> Mirrored | None: ...  # noqa: D102
+    def source_seen(self, mirrored: Mirrored, part: Any) -> None: ...  # noqa: D102
+    def source_refused(self, mirrored: Mirrored, offset: int) -> None: ...  # noqa: D102
+    def source_diverged(self, mirrored: Mirrored, epoch: int, end: int) -> None: ...  # noqa: D102
+    def fetched(self, mirrored: Mirrored, size: int) -> None: ...  # noqa: D102
+    async def persist_before_forwarding(  # noqa: D102
+        self, brought: Sequence[tuple[Mirrored, Stamped]]
+    ) -> frozenset[Mirrored]: ...
+
+
 class Source:
     """One source broker, as one follower's feeder sees it."""
 
@@ -70,7 +87,7 @@ class Source:
 class Feeder:
     """Keeps one follower's session supplied until it is cancelled."""
 
-    def __init__(self, session: Session, hub: Hub, *, budget: int) -> None:
+    def __init__(self, session: Session, hub: Forwarding, *, budget: int) -> None:
         self._session = session
         self._hub = hub
         self._budget = budget
@@ -255,7 +272,7 @@ class Feeder:
 
     async def _hand_on(self, brought: Sequence[tuple[Asked, Stamped]]) -> None:
         """Put it at the cursor that it was asked for, and at others' that wait for the same."""
-        may = await self._hub.may_hand_on([(one.mirrored, made) for one, made in brought])
+        may = await self._hub.persist_before_forwarding([(one.mirrored, made) for one, made in brought])
         for one, made in brought:
             led, cursor = one.mirrored.led, one.cursor
             if one.mirrored not in may or cursor.generation != one.generation or led.leader_epoch != one.leader_epoch:
