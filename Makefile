@@ -24,10 +24,10 @@ $(READY): requirements.lock pyproject.toml harness/setup.sh
 
 engine: setup
 	$(BIN)/shatter doctor --fix
-	@nohup nice $(BIN)/python -m checkers.spark.class_archive >/dev/null 2>&1 &
+	@nohup nice $(BIN)/python -m checkers.judge.make_class_archive >/dev/null 2>&1 &
 
 classes: setup
-	@$(BIN)/python -m checkers.spark.class_archive
+	@$(BIN)/python -m checkers.judge.make_class_archive
 
 campaign: engine
 	$(BIN)/shatter images

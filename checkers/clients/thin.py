@@ -21,8 +21,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
-from checkers.judge.under_faults import AFTER_S
 from checkers.views.tables import Tables
+from checkers.views.under_faults import AFTER_S
 
 THIN = Kind(
     name="thin",

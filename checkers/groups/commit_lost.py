@@ -18,7 +18,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
-from checkers.views.lives import UNDECIDED, undecided, with_era_at
+from checkers.eras import UNDECIDED
+from checkers.views.lives import undecided, with_era_at
 from checkers.views.tables import Tables
 
 KIND = Kind(

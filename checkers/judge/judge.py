@@ -30,9 +30,9 @@ from checkers.catalogue import CATALOGUE, CHECKERS
 from checkers.judge.executor import gather
 from checkers.judge.headline import Found, headline, why_green
 from checkers.judge.statistics import figures, unfinished_reads
-from checkers.judge.under_faults import UnderFault
 from checkers.views.completeness import sentence_of
 from checkers.views.tables import Tables
+from checkers.views.under_faults import UnderFault
 from harness.core import contracts
 from harness.core.atomic_files import write_beside
 from harness.core.contracts import Contract, Level

@@ -17,12 +17,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from checkers.eras import UNDECIDED, Lives, era_of
 from checkers.prefilter import spans
 from checkers.prefilter.hashing import Ints, mixed, xxh64
 from checkers.prefilter.order import GIVEN, polls_of, sends_in_order
 from checkers.prefilter.packed import ARROW, Blocks, Columns, Map, batch, pack, picked, runs
 from checkers.prefilter.spans import Span
-from checkers.views.lives import UNDECIDED, Lives, era_of
 
 Mask = NDArray[np.bool_]
 

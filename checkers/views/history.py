@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.life_windows import FOREVER
+from checkers.eras import FOREVER
 from checkers.views.lives import decided_by_offset, undecided, with_era
 from checkers.views.turns import with_branch
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.lives import UNDECIDED, undecided, with_era_at
+from checkers.eras import UNDECIDED
+from checkers.views.lives import undecided, with_era_at
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables

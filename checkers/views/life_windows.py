@@ -14,36 +14,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from checkers.eras import FOREVER, Topic, Window
+
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-FOREVER = 2**62
-"""Index and time of what does not come."""
-Topic = tuple[str, str]
-"""cluster, name there"""
 At = tuple[int, int]
 """Index and time."""
 _GONE = r"(?i)unknown_?topic"
 _DELETES = "cluster string, topic string, number int, begin bigint, begin_ns bigint, until bigint, until_ns bigint, since bigint, since_ns bigint"  # noqa: E501
-
-
-@dataclass(frozen=True)
-class Window:
-    """Where one life of a topic ends and the next begins. begin, end: indices of events; begin_ns, end_ns: their times;
-    ends: partition → where the log of the life before was known to end, before the window."""
-
-    begin: int
-    end: int
-    begin_ns: int
-    end_ns: int
-    ends: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,17 @@ id belongs to the life of that id (see `life_ids`). Below 0: a branch that a fai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from checkers.views.life_windows import FOREVER, Topic, Window
+from checkers.eras import FOREVER, MOST_LIVES, UNDECIDED, Lives
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-Lives = Mapping[Topic, tuple[Window, ...]]
-UNDECIDED = 1_000_000
-"""The least era that stands for several lives: UNDECIDED * (first + 1) + last."""
-_MOST = 2_000  # so that the number fits in 32 bits
 _WINDOW = "struct<begin: bigint, end: bigint, begin_ns: bigint, end_ns: bigint, ends: map<int, bigint>>"
 _SCHEMA = f"cluster string, topic string, windows array<{_WINDOW}>"
 
@@ -77,7 +71,7 @@ def _with_era(
     rows = frame.join(t.life_windows, ["cluster", "topic"], "left")
     first = F.size(F.filter("windows", past))
     last = F.greatest(F.size(F.filter("windows", begun)), first)
-    either = (F.least(first, F.lit(_MOST)) + 1) * UNDECIDED + last
+    either = (F.least(first, F.lit(MOST_LIVES)) + 1) * UNDECIDED + last
     era = F.when(F.col("windows").isNull(), 0).when(first == last, first).otherwise(either)
     return rows.withColumn("era", era.cast("int")).drop("windows")
 
@@ -104,11 +98,3 @@ def with_ended(t: Tables, rows: DataFrame) -> DataFrame:
     rows = rows.join(counted, ["cluster", "topic"], "left")
     over = F.coalesce(F.col("windows") > F.col("era"), F.lit(False))
     return rows.withColumn("ended", gone | over | undecided()).drop("windows")
-
-
-def era_of(windows: tuple[Window, ...], begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As `with_era`, of one topic, in numbers."""
-    first = np.searchsorted(np.array([w.end for w in windows]), begin, side="left").astype(np.int64)
-    last = np.searchsorted(np.array([w.begin for w in windows]), end, side="left").astype(np.int64)
-    last = np.maximum(first, last)
-    return np.where(first == last, first, (np.minimum(first, _MOST) + 1) * UNDECIDED + last)

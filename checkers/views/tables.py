@@ -13,12 +13,11 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers.judge import under_faults
-from checkers.prefilter import screen
+from checkers.eras import Lives
 from checkers.spark.scratch import Scratch
 from checkers.spark.session import SMALL_ROWS
 from checkers.spark.stored import Stored, open_stored
-from checkers.views import completeness, history, life_ids, life_windows, lives, partitions
+from checkers.views import completeness, history, life_ids, life_windows, lives, partitions, screen, under_faults
 from checkers.views import value_outcomes as fates
 from checkers.views.cache import Locks, view
 from checkers.views.history_facts import Facts, learn
@@ -258,7 +257,7 @@ class Tables:
         return history.paired_ops(self)
 
     @view
-    def lives(self) -> lives.Lives:
+    def lives(self) -> Lives:
         """Topics that were deleted, and when which of their lives ended. See `life_windows.windows`."""
         return life_windows.windows(self)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from checkers.eras import FOREVER, UNDECIDED, Topic, Window, era_of
 from checkers.views.life_ids import lives_of_ids
-from checkers.views.life_windows import FOREVER, Step, Topic, Window, windows_of
-from checkers.views.lives import UNDECIDED, era_of
+from checkers.views.life_windows import Step, windows_of
 
 T: Topic = ("A", "t")
 

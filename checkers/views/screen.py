@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from checkers.eras import UNDECIDED
 from checkers.prefilter import follow, spans
 from checkers.prefilter.events import (
     ABORTED,
@@ -35,7 +36,6 @@ from checkers.spark.scratch import empty_frame
 from checkers.views import positions
 from checkers.views.cache import Locks, view
 from checkers.views.history import KEY
-from checkers.views.lives import UNDECIDED
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
