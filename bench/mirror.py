@@ -23,7 +23,7 @@ from bench.mirror_case import Case, Load, Result
 from harness.clusters.docker.clients import connect
 from harness.clusters.docker.images import ImageSet, ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
-from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.core.errors import ShatterError
 from harness.core.testspec import TestSpec
 from harness.run.plan import make_plan

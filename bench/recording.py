@@ -197,7 +197,7 @@ def main() -> None:
             from harness.clusters.docker.clients import connect
             from harness.clusters.docker.images import ensure_images
             from harness.clusters.pair import start_topology
-            from harness.clusters.topology import TopologySpec
+            from harness.clusters.plan.topology import TopologySpec
 
             spec = TopologySpec(run_id=f"bench-{int(time.time())}", images=ensure_images(connect()))
             topology = stack.enter_context(start_topology(spec))

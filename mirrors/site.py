@@ -142,7 +142,7 @@ class TopologySite:
         entry_point: Sequence[str] = (),
     ) -> Node:
         """See MirrorSite. Raises EngineError, ImageError, UsageError."""
-        from harness.clusters.topology import NodePlan
+        from harness.clusters.plan.topology import NodePlan
         from harness.topology.clusters import NodeRole  # late: these modules need this package's shapes
 
         which = self._first + number - 1

@@ -17,8 +17,8 @@ from harness.core.errors import FaultError
 from harness.core.wait import wait_until
 from harness.history.recording import Recorder
 from harness.topology.topology import Topology
-from nemeses.engine.reservations import Claims
-from nemeses.engine.undo import UndoStack
+from nemeses.reservations import Claims
+from nemeses.undo import UndoStack
 
 T = TypeVar("T")
 

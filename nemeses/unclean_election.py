@@ -26,7 +26,7 @@ from harness.core.errors import FaultError
 from harness.topology.clusters import Cluster, PartitionInfo
 from harness.topology.topology import Topology
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
-from nemeses.engine.reservations import FaultSkippedError
+from nemeses.reservations import FaultSkippedError
 from nemeses.support import epochs, mirror_led, netcut, topic_config
 from nemeses.support.election import (
     also_alone,

@@ -20,7 +20,7 @@ from workloads.base import Endpoint, WorkloadContext
 from workloads.clients.administrator import ACTOR, AdministratorClient
 from workloads.clients.control import StopSignal
 from workloads.clients.load import Client
-from workloads.clients.values import Names
+from workloads.values import Names
 
 _KNOWN, _PLAN, _SOURCE = "administration clusters", "administration plan", "administration source"
 

@@ -11,7 +11,7 @@ is taken by `p3.1`). A *client* is one incarnation of a confluent-kafka object (
 idempotent producer carries `processes` processes, a transactional one carries one, and so does one that lives shortly
 (`client_life`: so many operations, then a new client takes its place, transactional ones under another
 transactional.id, as jobs and lambdas do). `txn_hold` keeps transactions open, as stream processors do. Values say who
-sent them (workloads.clients.values). How operations end: workloads.clients.sends and workloads.clients.transactions;
+sent them (workloads.values). How operations end: workloads.clients.sends and workloads.clients.transactions;
 which errors are definite: workloads.clients.error_table; consumers: workloads.clients.consumers; the end of the run:
 workloads.final_reads.
 
@@ -34,9 +34,9 @@ from workloads.clients.load import Client, ThreadedLoad
 from workloads.clients.producers import SendClient
 from workloads.clients.rate import TokenBucket
 from workloads.clients.transactions import TxnClient
-from workloads.clients.values import Names, run_tag
 from workloads.final_reads import read_everything
 from workloads.plan import SendPlan
+from workloads.values import Names, run_tag
 
 _UNLIMITED: Final = 400.0  # operations a second that the floor counts with when the rate is not limited
 _TXN_PER_PRODUCER: Final = 5.0  # transactions a second one producer manages on a slow machine

@@ -22,7 +22,7 @@ from typing import Final
 from harness.history.ops import Phase
 from workloads.base import Endpoint, FinalRead, WorkloadContext, WorkloadOptions
 from workloads.clients.final_reader import FinalReader, Result
-from workloads.clients.values import Names
+from workloads.values import Names
 
 log = logging.getLogger(__name__)
 

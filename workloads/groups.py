@@ -34,9 +34,9 @@ from workloads.clients.load import Client
 from workloads.clients.rate import TokenBucket
 from workloads.clients.share_members import ShareMember
 from workloads.clients.transactions import TxnClient
-from workloads.clients.values import Names, run_tag
 from workloads.group_roles import ROLES, GroupRole, stays_of
 from workloads.plan import SendPlan
+from workloads.values import Names, run_tag
 
 EARLY_S: Final = 2.5
 HOLD_S: Final = 6.0

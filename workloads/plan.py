@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from harness.history.ops import Action, OpRecord
-from workloads.clients.values import make_value
+from workloads.values import make_value
 
 _SEND = Action.SEND.value
 
@@ -15,7 +15,7 @@ class SendPlan:
     """Draws the records of one producer's operations, and whether its transactions are to be aborted.
 
     targets: every (topic, partition) it may write to. role: the producer's name without incarnation. tag: the run's
-    (workloads.clients.values). processes: how many share the producer. Each of several writes to a share of the
+    (workloads.values). processes: how many share the producer. Each of several writes to a share of the
     targets, which overlaps its neighbour's by one, so that a partition that answers no more holds up those processes
     alone.
     """

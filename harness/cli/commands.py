@@ -437,7 +437,7 @@ def make_images(kafka_image: str | None, *, prune: bool = False) -> int:
 
 def start_pair(name: str, *, brokers: int, controllers: int, kafka_image: str | None) -> int:
     """`shatter up`."""
-    from harness.clusters.topology import ClusterSpec, TopologySpec
+    from harness.clusters.plan.topology import ClusterSpec, TopologySpec
     from harness.clusters.up_down import describe, up
 
     console = Console()

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from harness.clusters.docker import labels
 from harness.clusters.docker.containers import container_name, network_name, volume_name
-from harness.clusters.docker.image_files import ENTRY_POINT, compose_dir
+from harness.clusters.docker.image_files import compose_dir
 from harness.clusters.docker.images import plan_images
-from harness.clusters.kafka import kraft_config
-from harness.clusters.topology import TOXIPROXY_API_PORT, ImageNames, NodePlan, TopologyPlan, TopologySpec, plan
+from harness.clusters.plan import kraft_config
+from harness.clusters.plan.entry import ENTRY_POINT
+from harness.clusters.plan.topology import TOXIPROXY_API_PORT, ImageNames, NodePlan, TopologyPlan, TopologySpec, plan
 from harness.topology.clusters import NodeRole
 from mirrors.mm2 import config as mm2_config
 from mirrors.mm2 import driver as mm2

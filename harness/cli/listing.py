@@ -54,11 +54,6 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def first_line(thing: object) -> str:
-    """The first line of a docstring: what something is, in one line."""
-    return (getattr(thing, "__doc__", None) or "").strip().split("\n")[0].rstrip(".")
-
-
 def _mirrors(_verbose: bool) -> Rows:
     from mirrors import REGISTRY
 

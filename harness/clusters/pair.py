@@ -20,12 +20,12 @@ from harness.clusters.docker import containers
 from harness.clusters.docker import labels as label
 from harness.clusters.docker.cleanup import clean, labelled_objects
 from harness.clusters.docker.clients import DockerClients
-from harness.clusters.kafka import kraft_config
 from harness.clusters.kafka.admin import KafkaCluster
 from harness.clusters.kafka.nodes import ContainerNode
 from harness.clusters.links.links import ToxiproxyLink, counting_rules
 from harness.clusters.links.toxiproxy import ToxiproxyServer
-from harness.clusters.topology import (
+from harness.clusters.plan import kraft_config
+from harness.clusters.plan.topology import (
     TOXIPROXY_API_PORT,
     NodePlan,
     TopologyPlan,

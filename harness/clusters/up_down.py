@@ -10,10 +10,8 @@ from harness.clusters.docker import labels as label
 from harness.clusters.docker.cleanup import LabelledObject, clean, labelled_objects
 from harness.clusters.docker.clients import DockerClients
 from harness.clusters.pair import READY_S, RunningTopology, start_topology
-from harness.clusters.topology import TopologySpec
+from harness.clusters.plan.topology import TopologySpec
 from harness.core.errors import UsageError
-
-DEFAULT_RUN = "pair"
 
 
 def up(spec: TopologySpec, *, ready_s: float = READY_S, logs_dir: Path | None = None) -> RunningTopology:

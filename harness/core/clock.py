@@ -23,7 +23,6 @@ class MonotonicClock:
 
     def __init__(self) -> None:
         self._start = time.monotonic_ns()
-        self.wall_start_ms = int(time.time() * 1000)
 
     def now_ns(self) -> int:
         """Nanoseconds since this clock was made."""

@@ -118,7 +118,6 @@ class PartWriter:
     def __init__(self, run_dir: Path, table: str, *, folder: Path | None = None) -> None:
         self.table = table_named(table)
         self.folder = folder or run_dir / table
-        self.rows_written = 0
         self.files_written = 0
         self._next: int | None = None
         self._dictionary = [
@@ -160,7 +159,6 @@ class PartWriter:
             raise
         sync_folder(self.folder)
         self._next += 1
-        self.rows_written += rows.num_rows
         self.files_written += 1
         return final
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness import __version__
 from harness.clusters.docker.images import ImageSet
-from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.core import contracts
 from harness.core.errors import StorageError, UsageError
 from harness.core.given import read_given

@@ -26,9 +26,6 @@ __all__ = ["Cluster", "Metadata", "PartitionMeta", "TopicMeta"]
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 ASK_AGAIN_S: Final = 0.2
-_NO_ANSWER_YET: Final = frozenset(
-    {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +38,6 @@ class PartitionMeta:
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    offline: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,11 +228,6 @@ class Cluster:
         return list(dict.fromkeys([*self._seeds[:1], *self._brokers.values(), *self._seeds]))
 
 
-def retriable_coordinator(error: ErrorCode) -> bool:
-    """Whether a group's request is to be asked again, after `forget_coordinator`."""
-    return error in _NO_ANSWER_YET
-
-
 def _topic(topic: Any) -> TopicMeta:
     name = str(topic.name)
     return TopicMeta(
@@ -251,7 +242,6 @@ def _topic(topic: Any) -> TopicMeta:
                 leader_epoch=int(part.leader_epoch),
                 replicas=tuple(int(n) for n in part.replica_nodes),
                 isr=tuple(int(n) for n in part.isr_nodes),
-                offline=tuple(int(n) for n in part.offline_replicas),
             )
             for part in topic.partitions
         },

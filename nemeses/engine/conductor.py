@@ -22,8 +22,8 @@ from nemeses import REGISTRY
 from nemeses.base import FaultSpec, Nemesis
 from nemeses.engine.health import LEAST_S, bounded, check
 from nemeses.engine.outcomes import FaultOutcome, FaultState, Healing
-from nemeses.engine.reservations import Claims
 from nemeses.engine.running import Fault
+from nemeses.reservations import Claims
 
 HEALTH_FAULT_ID = -1  # the row of table `faults` that says how healing everything ended
 THREADS_S = 15.0  # for threads to notice that the run ends

@@ -13,9 +13,9 @@ from harness.topology.clusters import NodeRole, NodeState
 from harness.topology.topology import Topology
 from nemeses.base import FaultContext, FaultSpec, FaultStoppedError, Injected, Nemesis
 from nemeses.engine.outcomes import FaultOutcome, FaultState
-from nemeses.engine.reservations import Claims, FaultSkippedError
-from nemeses.engine.undo import UndoStack
+from nemeses.reservations import Claims, FaultSkippedError
 from nemeses.support.probes import await_back
+from nemeses.undo import UndoStack
 
 BACK_S = 60.0  # for nodes of a fault that failed half-way
 

@@ -21,7 +21,7 @@ from harness.topology.clusters import Cluster, Node, PartitionInfo
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected
-from nemeses.engine.reservations import FaultSkippedError
+from nemeses.reservations import FaultSkippedError
 from nemeses.support import epochs, netcut
 from nemeses.support.election import also_alone, await_leader_gone, depends_on, elect, elect_when_healed, now
 

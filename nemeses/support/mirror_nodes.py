@@ -9,7 +9,7 @@ from typing import Any
 from harness.topology.clusters import Node, NodeState
 from harness.topology.topology import Topology
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
-from nemeses.engine.reservations import FaultSkippedError
+from nemeses.reservations import FaultSkippedError
 
 MIRROR_ROLES: tuple[str, ...] = ("any", "all")
 MIRROR_NEEDS = "a mirror that runs in containers of its own"

@@ -10,7 +10,7 @@ from harness.topology.clusters import Cluster, Node, NodeRole, PartitionInfo
 from harness.topology.mirror import topic_on
 from harness.topology.topology import Topology
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
-from nemeses.engine.reservations import FaultSkippedError
+from nemeses.reservations import FaultSkippedError
 from nemeses.support.probes import await_back
 
 BROKER_ROLES: tuple[str, ...] = ("leader", "follower", "controller", "any")

@@ -20,7 +20,7 @@ from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from workloads import REGISTRY
 from workloads.base import Endpoint, FinalRead, Load, WorkloadContext, WorkloadOptions
-from workloads.clients.values import parse_value
+from workloads.values import parse_value
 
 APPEND = REGISTRY["append"]
 Place = tuple[str, int, int]  # topic, partition, offset

@@ -20,7 +20,7 @@ from harness.clusters.docker.cleanup import labelled_objects
 from harness.clusters.docker.clients import DockerClients, connect
 from harness.clusters.docker.images import ImageSet, ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
-from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.topology.clusters import NodeState
 from tests.cluster.mirror_remains import free_from_mirrors
 

@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from harness.clusters.docker.clients import connect
 from harness.clusters.docker.images import ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
-from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.topology.clusters import NodeState
 from harness.wire.batches import headers
 from harness.wire.view import ClusterView

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.clusters.kafka import kraft_config
 from harness.clusters.kafka import request_probe as probe
 from harness.clusters.pair import RunningTopology
+from harness.clusters.plan import kraft_config
 from harness.core.errors import ClusterError
 from harness.core.wait import wait_until
 from harness.topology.clusters import NodeRole, NodeState

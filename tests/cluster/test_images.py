@@ -20,7 +20,8 @@ from docker.models.containers import Container
 
 from harness.clusters.docker import image_build
 from harness.clusters.docker.image_files import Recipe, compose_dir, entry_archive, recipe
-from harness.clusters.docker.images import ENTRY_POINT, LABEL, ImageSet, ensure_images, plan_images
+from harness.clusters.docker.images import LABEL, ImageSet, ensure_images, plan_images
+from harness.clusters.plan.entry import ENTRY_POINT
 from harness.core.errors import EXIT_USAGE, ImageError
 from harness.core.wait import wait_until
 

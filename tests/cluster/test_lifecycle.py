@@ -22,7 +22,7 @@ from harness.clusters.docker.cleanup import clean, labelled_objects, stray_objec
 from harness.clusters.docker.clients import DockerClients
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology, attach, start_topology
-from harness.clusters.topology import ClusterSpec, ImageNames, NodePlan, TopologySpec
+from harness.clusters.plan.topology import ClusterSpec, ImageNames, NodePlan, TopologySpec
 from harness.core.errors import ClusterError, EngineError, ImageError, UsageError
 from harness.core.wait import wait_until
 from harness.topology.clusters import NodeRole, NodeState
@@ -163,7 +163,7 @@ _START = """
     import sys, time
     from harness.clusters.docker.clients import connect
     from harness.clusters.docker.images import ensure_images
-    from harness.clusters.topology import ClusterSpec, TopologySpec
+    from harness.clusters.plan.topology import ClusterSpec, TopologySpec
     from harness.clusters.{module} import {function}
     clusters = (ClusterSpec(name="A", brokers=1),)
     spec = TopologySpec(run_id=sys.argv[1], images=ensure_images(connect()), clusters=clusters)

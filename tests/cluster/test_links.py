@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.clusters.kafka import kraft_config
 from harness.clusters.kafka import request_probe as probe
 from harness.clusters.links.links import Direction, Mode, ToxiproxyLink
 from harness.clusters.pair import RunningTopology
+from harness.clusters.plan import kraft_config
 from harness.core.errors import ClusterError
 from harness.topology.clusters import NodeState
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import NewPartitions
 
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology, start_topology
-from harness.clusters.topology import ClusterSpec, TopologySpec
+from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.run.cluster_config import AUTHORIZER
 from harness.wire.acls import Binding, bindings_of, create_bindings, delete_bindings
 from harness.wire.cluster import Cluster

@@ -21,8 +21,8 @@ from workloads.clients.control import StopSignal, Tally
 from workloads.clients.kafka_config import DELIVERY_TIMEOUT_MS, ONLY_ATTEMPT_S, consumer_config, producer_config
 from workloads.clients.load import ThreadedLoad
 from workloads.clients.rate import TokenBucket
-from workloads.clients.values import Names, make_value, next_process, parse_value, run_tag
 from workloads.plan import SendPlan
+from workloads.values import Names, make_value, next_process, parse_value, run_tag
 
 pytestmark = pytest.mark.unit
 

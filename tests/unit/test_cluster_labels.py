@@ -22,7 +22,7 @@ from harness.clusters.docker.labels import (
     this_process,
 )
 from harness.clusters.links.links import counting_rules, parse_counters
-from harness.clusters.topology import ProxyPlan
+from harness.clusters.plan.topology import ProxyPlan
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ import yaml
 from harness.cli import app as cli
 from harness.cli import compose_file
 from harness.clusters.docker.image_files import compose_dir
-from harness.clusters.topology import ClusterSpec, NodePlan
+from harness.clusters.plan.topology import ClusterSpec, NodePlan
 
 MEND = "write it again: python -m harness.cli.compose_file"
 

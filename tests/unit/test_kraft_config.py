@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.clusters.kafka.kraft_config import (
+from harness.clusters.plan.kraft_config import (
     RESERVED,
     KafkaNode,
     broker_defaults,

@@ -18,7 +18,7 @@ from nemeses.base import NO_CHOICES, Availability, Bite, FaultContext, FaultSpec
 from nemeses.engine import conductor as conductor_module
 from nemeses.engine.conductor import HEALTH_FAULT_ID, Conductor
 from nemeses.engine.outcomes import FaultState
-from nemeses.engine.reservations import FaultSkippedError
+from nemeses.reservations import FaultSkippedError
 
 pytestmark = pytest.mark.unit
 

@@ -9,9 +9,9 @@ import pytest
 
 from harness.core.errors import FaultError, WaitTimeoutError
 from nemeses.engine.health import bounded
-from nemeses.engine.reservations import Claims, FaultSkippedError
-from nemeses.engine.undo import UndoStack
+from nemeses.reservations import Claims, FaultSkippedError
 from nemeses.support.epochs import EpochStart, parse
+from nemeses.undo import UndoStack
 
 pytestmark = pytest.mark.unit
 

@@ -62,9 +62,7 @@ def life(of: Hub) -> Lifecycle:
 
 
 def part(*, leader: int = ME, epoch: int, isr: tuple[int, ...] = (ME, 1, 2)) -> PartitionMeta:
-    return PartitionMeta(
-        topic="t", partition=0, leader=leader, leader_epoch=epoch, replicas=(ME, 1, 2), isr=isr, offline=()
-    )
+    return PartitionMeta(topic="t", partition=0, leader=leader, leader_epoch=epoch, replicas=(ME, 1, 2), isr=isr)
 
 
 class TestHeartbeats:

@@ -40,7 +40,7 @@ def record(topic: str = "t", partition: int = 0, state: S = S.MIRRORING) -> Part
 
 def topic(name: str = "t", partitions: int = 1, topic_id: uuid.UUID = ID) -> TopicMeta:
     meta = {
-        p: PartitionMeta(topic=name, partition=p, leader=1, leader_epoch=0, replicas=(1,), isr=(1,), offline=())
+        p: PartitionMeta(topic=name, partition=p, leader=1, leader_epoch=0, replicas=(1,), isr=(1,))
         for p in range(partitions)
     }
     return TopicMeta(name=name, topic_id=topic_id, internal=False, partitions=meta)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.clusters.topology import MIRROR_BROKER, proxy_port
+from harness.clusters.plan.topology import MIRROR_BROKER, proxy_port
 from harness.core.errors import UsageError
 from harness.core.testspec import parse_spec
 from harness.run.plan import make_plan, topology_spec

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.clusters.topology import ClusterSpec, ImageNames, TopologyPlan, TopologySpec, from_json, plan, to_json
+from harness.clusters.plan.topology import ClusterSpec, ImageNames, TopologyPlan, TopologySpec, from_json, plan, to_json
 from harness.core.errors import UsageError
 from harness.topology.clusters import NodeRole
 

@@ -25,7 +25,7 @@ from harness.history.recording import Recorder
 from workloads.clients.control import StopSignal, Tally
 from workloads.clients.error_table import Classified, Context, classify, error_name
 from workloads.clients.polling import Partition, Polled, Reader, assign_record, poll_once
-from workloads.clients.values import Names
+from workloads.values import Names
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from harness.history.recording import Recorder
 from workloads.base import Endpoint
 from workloads.clients.kafka_config import admin_config, consumer_config
 from workloads.clients.polling import Partition, Polled, Reader, assign_record, poll_once
-from workloads.clients.values import Names
+from workloads.values import Names
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from workloads.clients.control import StopSignal, Tally
 from workloads.clients.error_table import CLIENT_ERRORS, Context, classify, kafka_error
 from workloads.clients.group_offsets import commit, committed
 from workloads.clients.polling import Partition, Polled, end_poll, take
-from workloads.clients.values import Names, next_process
 from workloads.group_roles import GroupRole, Stay
+from workloads.values import Names, next_process
 
 log = logging.getLogger(__name__)
 

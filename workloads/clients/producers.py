@@ -29,8 +29,8 @@ from workloads.clients.error_table import CLIENT_ERRORS, Classified, Context, cl
 from workloads.clients.kafka_config import ONLY_ATTEMPT_S
 from workloads.clients.rate import TokenBucket
 from workloads.clients.sends import STOPPED, Send, decide, new_send, offset_fate, with_offsets
-from workloads.clients.values import Names, next_process
 from workloads.plan import SendPlan
+from workloads.values import Names, next_process
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from workloads.clients.control import StopSignal, Tally
 from workloads.clients.error_table import CLIENT_ERRORS, kafka_error
 from workloads.clients.group_members import Place
 from workloads.clients.polling import Polled, Reader, begin_poll, end_poll, take
-from workloads.clients.values import Names
 from workloads.group_roles import GroupRole
+from workloads.values import Names
 
 log = logging.getLogger(__name__)
 

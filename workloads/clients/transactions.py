@@ -34,8 +34,8 @@ from workloads.clients.control import StopSignal, Tally
 from workloads.clients.error_table import CLIENT_ERRORS, Classified, Context, classify, kafka_error
 from workloads.clients.rate import TokenBucket
 from workloads.clients.sends import STOPPED, Fate, offset_fate, with_offsets
-from workloads.clients.values import Names, next_process
 from workloads.plan import SendPlan
+from workloads.values import Names, next_process
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,9 @@ from testcontainers.core.network import Network
 from harness.clusters.docker import labels as label
 from harness.clusters.docker import subnets
 from harness.clusters.docker.clients import TIMEOUT_S, DockerClients, explain
-from harness.clusters.docker.images import ENTRY_POINT, entry_archive
-from harness.clusters.topology import NodePlan
+from harness.clusters.docker.images import entry_archive
+from harness.clusters.plan.entry import ENTRY_POINT
+from harness.clusters.plan.topology import NodePlan
 from harness.core.errors import EngineError, ImageError, UsageError
 
 testcontainers_config.ryuk_disabled = True

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from harness.clusters.plan.entry import ENTRY_DIR
 from harness.core.errors import ImageError
 
-ENTRY_DIR = "/opt/shatterproof"
-ENTRY_POINT = f"{ENTRY_DIR}/run-kafka.sh"
 _ENTRY_FILES = ("run-kafka.sh", "log4j2.properties")
 
 # Where administrators put the certificates of their own network, by distribution. Behind a proxy that inspects TLS,

@@ -20,8 +20,6 @@ from harness.clusters.docker import image_build
 from harness.clusters.docker.clients import explain
 from harness.clusters.docker.image_build import BUILD_LIMIT_S, LABEL, PUBLIC_BASE, Progress
 from harness.clusters.docker.image_files import (
-    ENTRY_DIR,
-    ENTRY_POINT,
     Recipe,
     brokers_recipe,
     brokers_versions,
@@ -29,12 +27,11 @@ from harness.clusters.docker.image_files import (
     entry_archive,
     recipe,
 )
+from harness.clusters.plan.entry import ENTRY_POINT
 from harness.core.errors import ImageError
 from harness.core.locks import file_lock
 
 __all__ = [
-    "ENTRY_DIR",
-    "ENTRY_POINT",
     "LABEL",
     "ImageSet",
     "Plan",

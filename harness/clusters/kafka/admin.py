@@ -16,10 +16,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kio.schema.errors import ErrorCode
 
-from harness.clusters.kafka import kraft_config as kafka
 from harness.clusters.kafka import request_probe as probe
 from harness.clusters.kafka.nodes import ContainerNode
-from harness.clusters.topology import ClusterPlan
+from harness.clusters.plan import kraft_config as kafka
+from harness.clusters.plan.topology import ClusterPlan
 from harness.core.errors import ClusterError
 from harness.core.internal_topics import is_internal
 from harness.core.wait import wait_until
@@ -78,11 +78,6 @@ class KafkaCluster:
     def repl_port(self) -> int:
         """Port of the replication listener."""
         return kafka.REPL_PORT
-
-    @property
-    def controller_port(self) -> int:
-        """Port of the controller listener."""
-        return kafka.CONTROLLER_PORT
 
     def admin(self) -> AdminClient:
         """The shared admin client."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 from harness.clusters.kafka import request_probe as probe
 from harness.clusters.links.toxiproxy import Stream, ToxiproxyServer
-from harness.clusters.topology import ClusterPlan, ProxyPlan
+from harness.clusters.plan.topology import ClusterPlan, ProxyPlan
 from harness.core.errors import ClusterError
 from harness.core.wait import wait_until
 from harness.topology.clusters import Node

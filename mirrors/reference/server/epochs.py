@@ -53,11 +53,6 @@ class EpochList:
         index = bisect_right(self._starts, offset - 1) - 1
         return self._epochs[index] if index >= 0 else UNKNOWN
 
-    def start_behind(self, offset: int) -> int | None:
-        """Where the next epoch begins, None when none begins behind this offset."""
-        index = bisect_right(self._starts, offset)
-        return self._starts[index] if index < len(self._starts) else None
-
     def end_of(self, epoch: int) -> tuple[int, int | None]:
         """(largest epoch that is not above, offset behind its last record): what OffsetForLeaderEpoch answers.
 

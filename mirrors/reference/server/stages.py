@@ -18,7 +18,6 @@ from mirrors.reference.server.leader_epochs import Bumping
 from mirrors.reference.server.leadership import Leading
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import Looking
-from mirrors.reference.server.model import PartitionKey
 from mirrors.reference.server.partition import Feed
 from mirrors.reference.server.resuming import RESUME
 from mirrors.reference.server.source import Mirrored
@@ -368,8 +367,3 @@ def _uneven(mirrored: Mirrored) -> bool:
     """The source gave one in-sync follower more than another, and cannot be asked any more: the least counts."""
     led = mirrored.led
     return not led.leveled and led.high_watermark is not None and led.high_watermark < led.log_end
-
-
-def keys_of_mirror(lifecycle: Lifecycle, mirror: str) -> list[PartitionKey]:
-    """All partitions of one mirror."""
-    return sorted(key for key in lifecycle.records if key.mirror == mirror)

@@ -11,9 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
-from harness.clusters.docker.image_files import ENTRY_POINT
-from harness.clusters.kafka import kraft_config as kafka
-from harness.clusters.specs import MAX_CONTROLLERS, ClusterSpec, ImageNames, Images, TopologySpec, from_json, to_json
+from harness.clusters.plan import kraft_config as kafka
+from harness.clusters.plan.entry import ENTRY_POINT
+from harness.clusters.plan.specs import (
+    MAX_CONTROLLERS,
+    ClusterSpec,
+    ImageNames,
+    Images,
+    TopologySpec,
+    from_json,
+    to_json,
+)
 from harness.core.errors import UsageError
 from harness.topology.clusters import NodeRole
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness.clusters.kafka import kraft_config as kafka
+from harness.clusters.plan import kraft_config as kafka
 from harness.core.errors import UsageError
 
 MAX_BROKERS = 9
