@@ -54,11 +54,11 @@ ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class AnomalyKind:
     """One kind of anomaly.
 
     `what`: what must hold, in one sentence. `told`: that it did not, after a cluster's name, in the past tense.
-    `blind`: what it cannot see. `sources`: KIP, issue, report or paper
+    `limitations`: what it cannot see. `sources`: KIP, issue, report or paper
     behind the definition. `requires`: stored tables without which the kind is `unknown`.
     `any_of`: stored tables of which one at least must be there, each for a form of its own.
     `logs`: replicas whose logs must be complete (by default: one of each partition, where logs are required at all).
@@ -71,7 +71,7 @@ class Kind:
     severity: Severity
     section: int
     what: str
-    blind: str
+    limitations: str
     told: str = ""
     forms: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Checker:
     """
 
     name: str
-    kinds: tuple[Kind, ...]
+    kinds: tuple[AnomalyKind, ...]
     find: Callable[[Tables], DataFrame | None]
 
 

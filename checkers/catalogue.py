@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from checkers import MODULES
-from checkers.base import Checker, Kind
+from checkers.base import AnomalyKind, Checker
 
 
 def _load() -> dict[str, Checker]:
@@ -19,12 +19,12 @@ def _load() -> dict[str, Checker]:
 CHECKERS: dict[str, Checker] = _load()
 """Checker name → checker."""
 
-CATALOGUE: dict[str, Kind] = {kind.name: kind for checker in CHECKERS.values() for kind in checker.kinds}
-"""Kind name → kind, in the catalogue's order."""
+CATALOGUE: dict[str, AnomalyKind] = {kind.name: kind for checker in CHECKERS.values() for kind in checker.kinds}
+"""AnomalyKind name → kind, in the catalogue's order."""
 
 
 def listing(*, verbose: bool = False) -> list[dict[str, object]]:
-    """What `shatter list checkers` shows, one row per kind; `verbose` adds sources, forms and blind spots."""
+    """What `shatter list checkers` shows, one row per kind; `verbose` adds sources, forms and limitations spots."""
     rows: list[dict[str, object]] = []
     for checker in CHECKERS.values():
         for kind in checker.kinds:
@@ -34,7 +34,7 @@ def listing(*, verbose: bool = False) -> list[dict[str, object]]:
                     "checker": checker.name,
                     "forms": list(kind.forms),
                     "needs": list(kind.requires),
-                    "cannot see": kind.blind,
+                    "cannot see": kind.limitations,
                     "sources": list(kind.sources),
                 }
             rows.append(row)

@@ -22,7 +22,7 @@ from nemeses.undo import UndoStack
 
 T = TypeVar("T")
 
-Kind = Literal["broker", "link", "mirror"]
+NemesisKind = Literal["broker", "link", "mirror"]
 NO_CHOICES: Mapping[str, tuple[str, ...]] = {}
 
 
@@ -166,7 +166,7 @@ class Nemesis(Protocol):
 
     name: str
     description: str  # one line
-    kind: Kind
+    kind: NemesisKind
     clusters: tuple[str, ...]  # on what it acts, for listings: A, B, link, mirror
     roles: tuple[str, ...]  # every role it knows
     default_roles: tuple[str, ...]  # those drawn when the user names none

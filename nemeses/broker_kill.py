@@ -13,7 +13,18 @@ from typing import Any
 from harness.core.errors import FaultError
 from harness.topology.clusters import NodeState
 from harness.topology.topology import Topology
-from nemeses.base import NO_CHOICES, Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import (
+    NO_CHOICES,
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 from nemeses.support.probes import client_address, connects
 from nemeses.support.roles import (
     BROKER_ROLES,
@@ -32,7 +43,7 @@ class BrokerKill:
 
     name = "broker-kill"
     description = "kill -9 a broker, chosen as leader, follower, controller or any, and start it again"
-    kind: Kind = "broker"
+    kind: NemesisKind = "broker"
     clusters: tuple[str, ...] = ("A", "B")
     roles = BROKER_ROLES
     default_roles = BROKER_ROLES

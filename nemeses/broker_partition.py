@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.core.errors import FaultError, WaitTimeoutError
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
 from nemeses.support import netcut
 from nemeses.support.probes import connects
 from nemeses.support.roles import await_healed, broker_params, broker_targets, brokers_available, resolve_and_claim
@@ -29,7 +29,7 @@ class BrokerPartition:
 
     name = "broker-partition"
     description = "cut a broker's replication listener (both directions, in or out); clients still reach it"
-    kind: Kind = "broker"
+    kind: NemesisKind = "broker"
     clusters: tuple[str, ...] = ("A", "B")
     roles = ROLES
     default_roles = ROLES

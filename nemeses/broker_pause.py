@@ -13,7 +13,7 @@ from typing import Any
 from harness.clusters.kafka.request_probe import answers
 from harness.core.errors import FaultError
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
 from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
 from nemeses.support.probes import client_address
 from nemeses.support.roles import (
@@ -34,7 +34,7 @@ class BrokerPause:
 
     name = "broker-pause"
     description = "freeze a broker (cgroup freezer or SIGSTOP), chosen as leader, follower, controller or any"
-    kind: Kind = "broker"
+    kind: NemesisKind = "broker"
     clusters: tuple[str, ...] = ("A", "B")
     roles = BROKER_ROLES
     default_roles = BROKER_ROLES

@@ -14,7 +14,7 @@ from typing import Any
 from harness.core.errors import FaultError
 from harness.topology.clusters import Link
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
 from nemeses.support.link_targets import (
     LINK_NEEDS,
     LINK_ROLES,
@@ -35,7 +35,7 @@ class LinkDegrade:
 
     name = "link-degrade"
     description = "slow the mirror's link to a cluster (latency with jitter, bandwidth, or both)"
-    kind: Kind = "link"
+    kind: NemesisKind = "link"
     clusters: tuple[str, ...] = ("link",)
     roles = LINK_ROLES
     default_roles = LINK_ROLES

@@ -15,7 +15,7 @@ from typing import Any
 from harness.core.errors import FaultError
 from harness.topology.clusters import Link
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
 from nemeses.support.link_targets import (
     LINK_NEEDS,
     LINK_ROLES,
@@ -38,7 +38,7 @@ class LinkPartition:
     description = (
         "cut the mirror's link to a cluster (black hole, reset or down; one direction or both; all or some brokers)"
     )
-    kind: Kind = "link"
+    kind: NemesisKind = "link"
     clusters: tuple[str, ...] = ("link",)
     roles = LINK_ROLES
     default_roles = LINK_ROLES

@@ -20,7 +20,7 @@ from harness.topology.clusters import Node, NodeState
 from harness.topology.mirror import Crashable
 from harness.topology.topology import Topology
 from mirrors.reference.server.steps import STEPS
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
 
 MOST_S = 24 * 3600.0  # armed for the whole run: its end cuts the waiting short
 LOOK_S = 0.1
@@ -32,7 +32,7 @@ class MirrorCrash:
 
     name = "mirror-crash"
     description = "the mirror's process dies at a named step of a stop, a start or a cut, and is started again"
-    kind: Kind = "mirror"
+    kind: NemesisKind = "mirror"
     clusters: tuple[str, ...] = ("mirror",)
     roles: tuple[str, ...] = ("all",)
     default_roles: tuple[str, ...] = ("all",)

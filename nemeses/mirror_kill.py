@@ -13,7 +13,18 @@ from typing import Any
 from harness.core.errors import FaultError
 from harness.topology.clusters import NodeState
 from harness.topology.topology import Topology
-from nemeses.base import NO_CHOICES, Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import (
+    NO_CHOICES,
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 from nemeses.support.mirror_nodes import (
     MIRROR_NEEDS,
     MIRROR_ROLES,
@@ -31,7 +42,7 @@ class MirrorKill:
 
     name = "mirror-kill"
     description = "kill -9 the mirror's process, one or all, and start it again"
-    kind: Kind = "mirror"
+    kind: NemesisKind = "mirror"
     clusters: tuple[str, ...] = ("mirror",)
     roles = MIRROR_ROLES
     default_roles = MIRROR_ROLES

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.core.errors import FaultError
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
 from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
 from nemeses.support.mirror_nodes import (
     MIRROR_NEEDS,
@@ -29,7 +29,7 @@ class MirrorPause:
 
     name = "mirror-pause"
     description = "freeze the mirror's process (cgroup freezer or SIGSTOP), one or all"
-    kind: Kind = "mirror"
+    kind: NemesisKind = "mirror"
     clusters: tuple[str, ...] = ("mirror",)
     roles = MIRROR_ROLES
     default_roles = MIRROR_ROLES

@@ -25,7 +25,7 @@ from typing import Any
 from harness.core.errors import FaultError
 from harness.topology.clusters import Cluster, PartitionInfo
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target, Timing
+from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
 from nemeses.reservations import FaultSkippedError
 from nemeses.support import epochs, mirror_led, netcut, topic_config
 from nemeses.support.election import (
@@ -49,7 +49,7 @@ class UncleanElection:
 
     name = "unclean-election"
     description = "make a cluster lose acknowledged records: leader cut off and killed, a stale replica elected"
-    kind: Kind = "broker"
+    kind: NemesisKind = "broker"
     clusters: tuple[str, ...] = ("A", "B")
     roles: tuple[str, ...] = ("leader", "elr")
     default_roles: tuple[str, ...] = ("leader",)

@@ -17,28 +17,28 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.history import KEY, NEVER
 from checkers.views.tables import Tables
 from checkers.views.value_outcomes import shown_undone, told
 
-ABORTED_READ = Kind(
+ABORTED_READ = AnomalyKind(
     name="aborted_read",
     severity=Severity.S2,
     told="showed aborted values",
     section=1,
     what="a read_committed reader sees no value of an aborted transaction, and nobody one whose send failed",
-    blind="transactions whose end is unknown; polls of unknown isolation level",
+    limitations="transactions whose end is unknown; polls of unknown isolation level",
     sources=("Adya: G1a", "Jepsen: jepsen.tests.kafka G1a", "KAFKA-17754", "KIP-890"),
     forms=("aborted", "failed"),
 )
-PRECOMMITTED_READ = Kind(
+PRECOMMITTED_READ = AnomalyKind(
     name="precommitted_read",
     severity=Severity.S2,
     told="showed values before their commit",
     section=1,
     what="no read_committed reader sees a record before its commit is asked for, and no operation its own before that",
-    blind="transactions whose commit is not in the history; polls of unknown isolation level",
+    limitations="transactions whose commit is not in the history; polls of unknown isolation level",
     sources=("Jepsen: jepsen.tests.kafka precommitted-read",),
 )
 

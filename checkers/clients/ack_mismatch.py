@@ -14,16 +14,16 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.tables import PARTITION, REPLICA, Tables
 
-ACK_MISMATCH = Kind(
+ACK_MISMATCH = AnomalyKind(
     name="ack_mismatch",
     severity=Severity.S1,
     told="stored other records than it acknowledged",
     section=1,
     what="the record stored at an acknowledged offset is the record that was acknowledged there",
-    blind="acknowledgements without an offset; offsets used again after a loss; logs without evidence",
+    limitations="acknowledgements without an offset; offsets used again after a loss; logs without evidence",
     sources=("redpanda#31659", "KIP-98", "KIP-1279"),
     forms=("elsewhere", "overlaid"),
 )

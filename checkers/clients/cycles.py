@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from checkers.base import Checker, Kind, Severity, anomalies, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, union
 from checkers.graph.components import graph_of, shortest_cycle, strong_components, within
 from checkers.graph.dependencies import EDGE, SHIFT, WR, WW, dependencies
 from checkers.graph.partitioning import tangled
@@ -40,22 +40,22 @@ _BLIND = (
     "polls in a transaction that do not name it; transactions of unknown end that nobody read; anti-dependencies; "
     "process and real-time order"
 )
-G0 = Kind(
+G0 = AnomalyKind(
     name="cycle_G0",
     severity=Severity.S2,
     told="let transactions overwrite each other in a cycle",
     section=1,
     what="transactions write in one order in every partition",
-    blind=_BLIND,
+    limitations=_BLIND,
     sources=(*_SOURCES, "KIP-98"),
 )
-G1C = Kind(
+G1C = AnomalyKind(
     name="cycle_G1c",
     severity=Severity.S2,
     told="let transactions depend on each other in a cycle",
     section=1,
     what="no transaction depends, by what it read and wrote, on one that depends on it",
-    blind=_BLIND,
+    limitations=_BLIND,
     sources=_SOURCES,
     forms=("wr", "mixed"),
 )

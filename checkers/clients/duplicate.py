@@ -22,28 +22,28 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.history import KEY
 from checkers.views.lives import undecided
 from checkers.views.mirroring import own_transactions
 from checkers.views.tables import Tables
 from checkers.views.value_outcomes import undone
 
-DUPLICATE = Kind(
+DUPLICATE = AnomalyKind(
     name="duplicate",
     severity=Severity.S1,
     told="held values twice",
     section=1,
     what="a partition holds a value once for each send of it, and a destination no more often than its source",
-    blind="a second copy that expired before anybody read it; what clients without idempotence sent",
+    limitations="a second copy that expired before anybody read it; what clients without idempotence sent",
     sources=("Jepsen: jepsen.tests.kafka duplicate", "KIP-98", "KIP-656"),
 )
-UNTOLD = Kind(
+UNTOLD = AnomalyKind(
     name="duplicate_or_aborted",
     severity=Severity.UNKNOWN,
     section=1,
     what="of a value that was read twice, a log or a read_committed reader tells whether a copy is an aborted one",
-    blind="mirrors that write without transactions of their own: there each copy counts",
+    limitations="mirrors that write without transactions of their own: there each copy counts",
     sources=("KIP-618",),
 )
 

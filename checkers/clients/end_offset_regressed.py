@@ -13,18 +13,18 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.life_ids import with_life
 from checkers.views.lives import undecided
 from checkers.views.tables import PARTITION, Tables
 
-END_OFFSET_REGRESSED = Kind(
+END_OFFSET_REGRESSED = AnomalyKind(
     name="end_offset_regressed",
     severity=Severity.S2,
     told="let log ends go back",
     section=1,
     what="log end, high watermark and last stable offset of one leader epoch never go back",
-    blind="regresses between looks, and across elections",
+    limitations="regresses between looks, and across elections",
     sources=("KIP-207", "KAFKA-2334", "KIP-101"),
     requires=("log_ends",),
     forms=("log_end", "high_watermark", "last_stable"),

@@ -13,16 +13,16 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.tables import PARTITION, Tables
 
-INCONSISTENT_OFFSETS = Kind(
+INCONSISTENT_OFFSETS = AnomalyKind(
     name="inconsistent_offsets",
     severity=Severity.S1,
     told="held two records at one offset",
     section=1,
     what="an offset of a partition holds one record, for every reader and at all times",
-    blind="differences between replicas that no client read",
+    limitations="differences between replicas that no client read",
     sources=("Jepsen: jepsen.tests.kafka inconsistent-offsets", "KAFKA-14704", "KAFKA-6361"),
 )
 PLACE = (*PARTITION, "era", "offset")

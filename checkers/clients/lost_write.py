@@ -18,27 +18,28 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.tables import Tables
 from checkers.views.turned import turned
 from checkers.views.txn_batches import txn_batches
 
-LOST_WRITE = Kind(
+LOST_WRITE = AnomalyKind(
     name="lost_write",
     severity=Severity.S1,
     told="lost acknowledged writes",
     section=1,
     what="every acknowledged record, and every record of a committed transaction, can be read afterwards",
-    blind="records that expired lawfully; superseded records of compacted topics; sends that were never acknowledged",
+    limitations="records that expired lawfully; superseded records of compacted topics; sends that were never "
+    "acknowledged",
     sources=("Jepsen: jepsen.tests.kafka lost-write", "KAFKA-6361", "KIP-279", "KIP-966"),
     forms=("gone", "unreadable", "passed"),
 )
-UNSEEN = Kind(
+UNSEEN = AnomalyKind(
     name="unseen",
     severity=Severity.UNKNOWN,
     section=1,
     what="the final read comes far enough to tell a lost record from a late one",
-    blind="clusters at which an imported history never looks",
+    limitations="clusters at which an imported history never looks",
     sources=("Jepsen: jepsen.tests.kafka unseen",),
 )
 

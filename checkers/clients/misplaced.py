@@ -15,27 +15,27 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.history import KEY
 from checkers.views.tables import PARTITION, Tables
 
-PHANTOM = Kind(
+PHANTOM = AnomalyKind(
     name="phantom",
     severity=Severity.S1,
     told="showed values that nobody sent, or took back what was read",
     section=1,
     what="every value that is read was sent, and what was read once stays",
-    blind="a wrong value that equals one that was sent",
+    limitations="a wrong value that equals one that was sent",
     sources=("Jepsen: jepsen.tests.kafka (there it ends the analysis)", "KAFKA-14704"),
     forms=("unsent", "taken_back"),
 )
-MISPLACED = Kind(
+MISPLACED = AnomalyKind(
     name="misplaced",
     severity=Severity.S1,
     told="showed values in another partition than theirs",
     section=1,
     what="every value is read from the topic and partition to which it was sent",
-    blind="the partition of a send that never learnt it",
+    limitations="the partition of a send that never learnt it",
 )
 
 

@@ -20,31 +20,32 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views import history, positions, skips
 from checkers.views.history import KEY
 from checkers.views.lives import undecided, with_era
 from checkers.views.mirroring import own_transactions
 from checkers.views.tables import PARTITION, Tables
 
-POLL_SKIP = Kind(
+POLL_SKIP = AnomalyKind(
     name="poll_skip",
     severity=Severity.S2,
     told="let consumers skip records",
     section=1,
     what="a consumer reads every record of its partition that it is entitled to, from where it was assigned on",
-    blind="records that nobody saw; expired records; members of groups without recorded assignments; first reads from a"
+    limitations="records that nobody saw; expired records; members of groups without recorded assignments; "
+    "first reads from a"
     " position that nobody told",
     sources=("Jepsen: jepsen.tests.kafka poll-skip, int-poll-skip", "akka/alpakka-kafka#1016"),
     forms=("internal", "external", "assigned"),
 )
-NONMONOTONIC_POLL = Kind(
+NONMONOTONIC_POLL = AnomalyKind(
     name="nonmonotonic_poll",
     severity=Severity.S2,
     told="let consumers go back",
     section=1,
     what="a consumer that is not reassigned never goes back",
-    blind="members of groups without recorded assignments",
+    limitations="members of groups without recorded assignments",
     sources=("Jepsen: jepsen.tests.kafka nonmonotonic-poll, int-nonmonotonic-poll",),
     forms=("internal", "external"),
 )

@@ -14,25 +14,25 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.tables import Tables
 
-NONMONOTONIC_SEND = Kind(
+NONMONOTONIC_SEND = AnomalyKind(
     name="nonmonotonic_send",
     severity=Severity.S2,
     told="acknowledged sends at falling offsets",
     section=1,
     what="the offsets that one process is told for one partition go up in the order of its sends",
-    blind="sends without an acknowledged offset; sends under way at once without idempotence",
+    limitations="sends without an acknowledged offset; sends under way at once without idempotence",
     sources=("Jepsen: jepsen.tests.kafka nonmonotonic-send",),
 )
-REORDERED = Kind(
+REORDERED = AnomalyKind(
     name="reordered",
     severity=Severity.S2,
     told="stored records out of the order of their sends",
     section=1,
     what="acknowledged records of one producer lie in a partition in the order in which it sent them",
-    blind="sends whose end is unknown; sends under way at once without idempotence",
+    limitations="sends whose end is unknown; sends under way at once without idempotence",
     sources=("KIP-98", "KAFKA-5494"),
 )
 

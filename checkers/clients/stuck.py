@@ -16,20 +16,20 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.life_ids import with_life
 from checkers.views.lives import undecided, with_era_at
 from checkers.views.tables import PARTITION, Tables
 from checkers.views.txn_batches import txn_batches
 
-STUCK = Kind(
+STUCK = AnomalyKind(
     name="stuck",
     after_healing=True,
     severity=Severity.S3,
     told="stood still after healing",
     section=1,
     what="after healing, clients, last stable offsets, groups and mirror partitions make progress within the bound",
-    blind="stand-stills shorter than the bound or between looks",
+    limitations="stand-stills shorter than the bound or between looks",
     sources=("KAFKA-14402", "KIP-890", "KAFKA-9144"),
     requires=(),
     any_of=("ops", "log_ends", "group_offsets", "mirror_states"),

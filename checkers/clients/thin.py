@@ -20,16 +20,16 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.tables import Tables
 from checkers.views.under_faults import AFTER_S
 
-THIN = Kind(
+THIN = AnomalyKind(
     name="thin",
     severity=Severity.UNKNOWN,
     section=1,
     what="the load, the faults that bit and what the mirror carried under each reach the floor, and each nemesis bit",
-    blind="load that is enough in number and poor in kind",
+    limitations="load that is enough in number and poor in kind",
     sources=("Jepsen: checker stats",),
     requires=("ops",),
     forms=(

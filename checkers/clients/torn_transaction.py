@@ -13,16 +13,16 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
 from checkers.views.tables import Tables
 
-TORN_TRANSACTION = Kind(
+TORN_TRANSACTION = AnomalyKind(
     name="torn_transaction",
     severity=Severity.S1,
     told="showed transactions in part",
     section=1,
     what="after its end, read_committed readers see all records of a transaction or none",
-    blind="records of an undecided transaction that nobody ever saw; transactions cut by a mirror's stop",
+    limitations="records of an undecided transaction that nobody ever saw; transactions cut by a mirror's stop",
     sources=("KIP-98", "KIP-890", "KAFKA-17754"),
 )
 

@@ -19,20 +19,20 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.group_sync import source_of
 from checkers.views.mirror_spans import stopped_since
 from checkers.views.mirroring import keeps_offsets
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="acl_lost",
     after_healing=True,
     severity=Severity.SEC,
     told="had ACL bindings against what its administrator asked for",
     section=4,
     what="local ACL bindings stay until an administrator deletes them, mirrored ones follow the source",
-    blind="what came and went between two looks; bindings of a source that was never looked at",
+    limitations="what came and went between two looks; bindings of a source that was never looked at",
     sources=("KIP-1279",),
     requires=("acls",),
     forms=("local", "stale", "appeared"),

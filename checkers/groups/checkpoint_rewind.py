@@ -15,17 +15,17 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.group_sync import GROUP, places, source_of, written
 from checkers.views.tables import PARTITION, Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="checkpoint_rewind",
     severity=Severity.S1,
     told="got translated offsets that went back or too far",
     section=4,
     what="a translated offset goes back only with the source's, and never lies past the true position",
-    blind="translations of records whose source offset nobody knows",
+    limitations="translations of records whose source offset nobody knows",
     sources=("KIP-545", "KAFKA-12468", "KAFKA-14666", "apache/kafka#13178"),
     requires=("group_offsets",),
     forms=("back", "ahead"),

@@ -17,18 +17,18 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
 from checkers.eras import UNDECIDED
 from checkers.views.lives import undecided, with_era_at
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="commit_lost",
     severity=Severity.S1,
     told="lost acknowledged offset commits",
     section=4,
     what="an acknowledged offset commit, or a later one, is there at every later fetch, none of an aborted transaction",
-    blind="expired offsets, committers that are not recorded",
+    limitations="expired offsets, committers that are not recorded",
     sources=("KAFKA-20634", "apache/kafka#22444", "redpanda#31483"),
     requires=("ops", "op_records"),
 )

@@ -14,18 +14,18 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.groups.acl_lost import by_mirror
 from checkers.views.mirror_spans import stop_acknowledged
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="config_reverted",
     severity=Severity.S1,
     told="had topic configurations changed after the stop",
     section=4,
     what="after the stop only an administrator changes the destination's topic configurations",
-    blind="changes before the first look after the stop; entries that were removed",
+    limitations="changes before the first look after the stop; entries that were removed",
     sources=("KIP-1279",),
     requires=("configs", "mirror_states"),
     forms=("retention", "other"),

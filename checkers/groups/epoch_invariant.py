@@ -17,19 +17,19 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.group_sync import source_of
 from checkers.views.mirroring import keeps_offsets
 from checkers.views.tables import PARTITION, REPLICA, Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="epoch_invariant",
     after_healing=True,
     severity=Severity.S2,
     told="had leader epochs that went back or fell behind",
     section=4,
     what="leader epochs go forward in a log, and on the destination are not behind the source's",
-    blind="epochs that no look, log or client shows",
+    limitations="epochs that no look, log or client shows",
     sources=("KIP-1279", "KIP-101", "KIP-320"),
     requires=(),
     any_of=("ops", "batches", "log_ends"),

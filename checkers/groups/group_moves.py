@@ -19,30 +19,30 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.group_sync import GROUP, commits, moves, places, skipped
 from checkers.views.mirroring import contract_name
 from checkers.views.tables import Tables
 
-SKIP = Kind(
+SKIP = AnomalyKind(
     name="group_skip",
     after_healing=True,
     severity=Severity.S1,
     told="let groups skip records",
     section=4,
     what="a group that resumes on the destination gets every record that it had not processed",
-    blind="first polls that do not say where they stood; records whose source offset nobody knows",
+    limitations="first polls that do not say where they stood; records whose source offset nobody knows",
     sources=("KIP-1279", "KAFKA-12468", "KAFKA-10048"),
     requires=("ops", "op_records"),
 )
-REWIND = Kind(
+REWIND = AnomalyKind(
     name="group_rewind",
     after_healing=True,
     severity=Severity.S4,
     told="let groups read more again than they may",
     section=4,
     what="a group that resumes on the destination reads again at most lag, commit interval and sync spacing",
-    blind="the lag between the last look and the stop; records whose source offset nobody knows",
+    limitations="the lag between the last look and the stop; records whose source offset nobody knows",
     sources=("KIP-1279", "KIP-545", "KAFKA-14666"),
     requires=("ops", "op_records", "group_offsets"),
 )

@@ -14,17 +14,17 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence
 from checkers.views.group_sync import out_of_range
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="group_out_of_range",
     severity=Severity.S1,
     told="got group offsets outside its log",
     section=4,
     what="a synced group offset lies, when it is written, between log start and log end of the destination",
-    blind="offsets outside only between two looks; clusters with unclean elections",
+    limitations="offsets outside only between two looks; clusters with unclean elections",
     sources=("KAFKA-12468", "apache/kafka#13178", "KIP-1279"),
     requires=("group_offsets", "log_ends"),
     forms=("sync", "look"),

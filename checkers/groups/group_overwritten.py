@@ -18,21 +18,21 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.group_sync import commits, places, source_of
 from checkers.views.mirroring import keeps_offsets, settled
 from checkers.views.tables import Tables
 from harness.history.ops import Phase
 
 FORMS = ("active", "behind", "filter", "missing")
-KIND = Kind(
+KIND = AnomalyKind(
     name="group_overwritten",
     after_healing=True,
     severity=Severity.S1,
     told="had group offsets synced that must not be, or left out",
     section=4,
     what="a mirror syncs the groups that it should, and none that is at work on the destination",
-    blind="members that no look and no poll shows; syncs that nobody recorded",
+    limitations="members that no look and no poll shows; syncs that nobody recorded",
     sources=("KIP-1279", "KIP-545", "KAFKA-13452"),
     requires=("group_offsets",),
     forms=FORMS,

@@ -14,16 +14,16 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="memory",
     severity=Severity.S4,
     told="used memory beyond its bound",
     section=4,
     what="a mirror's memory is bounded by fetchers and response size, whatever the number of partitions",
-    blind="peaks between two looks",
+    limitations="peaks between two looks",
     sources=("KIP-1279",),
     requires=("metrics",),
     forms=("bound", "growth"),

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="name_leak",
     severity=Severity.SEC,
     told="told names of mirrors to principals without rights",
     section=4,
     what="a principal without rights on mirrors learns no mirror's name",
-    blind="ways of asking that nobody tried",
+    limitations="ways of asking that nobody tried",
     sources=("KIP-1279",),
     requires=("mirror_names",),
 )

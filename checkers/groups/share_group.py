@@ -13,19 +13,19 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.groups.group_out_of_range import TEXT
 from checkers.views.group_sync import out_of_range, skipped
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="share_group",
     after_healing=True,
     severity=Severity.S2,
     told="moved share groups out of range or past records",
     section=4,
     what="share groups' start offsets lie within the destination's log, and no record is skipped after a move",
-    blind="records in flight above the start offset",
+    limitations="records in flight above the start offset",
     sources=("KIP-932", "KIP-1279"),
     requires=("group_offsets", "log_ends"),
     forms=("range", "skip"),

@@ -16,17 +16,17 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.mirroring import keeps_offsets
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="state_graph",
     severity=Severity.S2,
     told="had mirror states that its design does not allow",
     section=4,
     what="mirror states move along the design's edges; a refused operation changes nothing",
-    blind="states between two looks",
+    limitations="states between two looks",
     sources=("KIP-1279",),
     requires=("mirror_states",),
     forms=("edge", "refused"),

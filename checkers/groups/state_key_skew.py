@@ -11,16 +11,16 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence
 from checkers.views.tables import REPLICA, Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="state_key_skew",
     severity=Severity.S4,
     told="crowded one partition of the mirror state topic",
     section=4,
     what="of 1,000 or more keys of the mirror state topic no partition holds more than twice the mean",
-    blind="fewer than 1,000 keys; keys that compaction removed; how hot a key is",
+    limitations="fewer than 1,000 keys; keys that compaction removed; how hot a key is",
     sources=("KIP-1279",),
     requires=("records", "log_ends"),
 )

@@ -14,17 +14,17 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
 from checkers.views.mirror_spans import KEY, spans
 from checkers.views.tables import Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="written_while_mirrored",
     severity=Severity.S1,
     told="took writes while it was mirrored",
     section=4,
     what="no client's write to the destination succeeds before the partition is stopped; the refusal says why",
-    blind="partitions without recorded states; writers that the history does not record",
+    limitations="partitions without recorded states; writers that the history does not record",
     sources=("KIP-1279",),
     requires=("ops", "op_records", "mirror_states"),
     forms=("accepted", "unclear"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from checkers.base import Kind, Severity
+from checkers.base import AnomalyKind, Severity
 from harness.core.contracts import Contract, Level
 
 NOTHING = "nothing was found that the contract never allows"
@@ -23,7 +23,7 @@ _ORDER = (Severity.S1, Severity.SEC, Severity.S2, Severity.S3, Severity.S4, Seve
 class Found:
     """What was found of a kind on one cluster (None: it has no cluster), and what the contract says of it there."""
 
-    kind: Kind
+    kind: AnomalyKind
     cluster: str | None
     count: int
     level: Level

@@ -25,7 +25,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Logs, Severity
+from checkers.base import AnomalyKind, Checker, Logs, Severity
 from checkers.catalogue import CATALOGUE, CHECKERS
 from checkers.judge.executor import gather
 from checkers.judge.headline import Found, headline, why_green
@@ -69,7 +69,7 @@ class Finding:
     """One kind that was found. count: all of them; breaches: those that the contract never allows; found: the same by
     cluster and by what the contract says there."""
 
-    kind: Kind
+    kind: AnomalyKind
     count: int
     breaches: int
     level: Level
@@ -211,7 +211,7 @@ def _applicable(run: StoredRun) -> tuple[list[Checker], dict[str, str], list[str
     return chosen, unjudged, missing
 
 
-def _lacking(kind: Kind, run: StoredRun, absent: Sequence[str]) -> list[str]:
+def _lacking(kind: AnomalyKind, run: StoredRun, absent: Sequence[str]) -> list[str]:
     required = [table for table in kind.requires if not run.has(table)]
     if kind.any_of and not any(run.has(table) for table in kind.any_of):
         required.append(kind.any_of[0])
@@ -305,7 +305,7 @@ def _findings(stored: DataFrame | None, contract: Contract) -> tuple[Finding, ..
     return tuple(findings)
 
 
-def _by_cluster(kind: Kind, groups: Iterable[dict[str, Any]], contract: Contract) -> tuple[Found, ...]:
+def _by_cluster(kind: AnomalyKind, groups: Iterable[dict[str, Any]], contract: Contract) -> tuple[Found, ...]:
     counts: dict[tuple[str | None, Level, str], int] = {}
     for g in groups:
         clause = contract.clause(g["kind"], form=g["form"], cluster=g["cluster"])

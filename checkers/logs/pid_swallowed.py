@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.tables import PARTITION, Tables
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="pid_swallowed",
     severity=Severity.S1,
     told="took new writes for repeated ones",
     section=3,
     what="an acknowledged local write is at its offset, not deduplicated against a mirrored producer's state",
-    blind="the cause, where the log does not state sequences",
+    limitations="the cause, where the log does not state sequences",
     sources=("KIP-1279", "redpanda#31659", "CORE-16631"),
     requires=("ops", "op_records", "records", "log_ends"),
 )

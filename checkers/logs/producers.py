@@ -16,7 +16,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.log_comparison import batch_pairs
 from checkers.views.mirrored_values import bounds
 from checkers.views.mirroring import PAIR, keeps_offsets, keeps_producer_ids, once
@@ -27,43 +27,44 @@ _NEEDS = ("batches", "records", "log_ends")
 _KEY = (*PARTITION, "producer_id", "producer_epoch", "resets")
 _WRAP = 1 << 31
 
-COLLISION = Kind(
+COLLISION = AnomalyKind(
     name="pid_collision",
     severity=Severity.S1,
     told="held two producers under one id",
     section=3,
     what="between two resets one (partition, producer id, epoch) belongs to one producer, and a sequence to one value",
-    blind="a collision of which the log holds nothing, because the broker dropped it as a duplicate",
+    limitations="a collision of which the log holds nothing, because the broker dropped it as a duplicate",
     sources=("KIP-1279", "redpanda#31659", "dev@kafka msg155161"),
     requires=_NEEDS,
 )
-GAP = Kind(
+GAP = AnomalyKind(
     name="sequence_gap",
     severity=Severity.S1,
     told="had holes in the sequences of producers",
     section=3,
     what="the sequences of one (partition, producer id, epoch) are contiguous, and those of a later epoch begin at 0",
-    blind="before the first batch that is still there; compacted topics; a new epoch after offsets that are not there",
+    limitations="before the first batch that is still there; compacted topics; a new epoch after offsets that "
+    "are not there",
     sources=("KIP-98", "KIP-360", "KAFKA-12152"),
     requires=_NEEDS,
 )
-EPOCH = Kind(
+EPOCH = AnomalyKind(
     name="epoch_regressed",
     severity=Severity.S2,
     told="let producer epochs go back",
     section=3,
     what="producer epochs, and coordinator epochs of markers, do not go back",
-    blind="epochs between a producer's batches; writes after a marker are late_write's",
+    limitations="epochs between a producer's batches; writes after a marker are late_write's",
     sources=("KIP-98", "KIP-890"),
     requires=_NEEDS,
 )
-NEGATIVE = Kind(
+NEGATIVE = AnomalyKind(
     name="pid_negative",
     severity=Severity.S2,
     told="held producer ids below -1",
     section=3,
     what="no producer id lies below -1, and where ids are rewritten markers are rewritten alike",
-    blind="rewritten ids that stay positive and consistent",
+    limitations="rewritten ids that stay positive and consistent",
     sources=("KIP-1279", "dev@kafka msg155640"),
     requires=_NEEDS,
 )

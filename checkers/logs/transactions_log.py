@@ -15,7 +15,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.mirrored_values import bounds
 from checkers.views.mirroring import PAIR, keeps_offsets, once
 from checkers.views.tables import PARTITION, Tables
@@ -26,33 +26,33 @@ _TIMEOUT_MS = 60_000  # transaction.timeout.ms of librdkafka, Java clients and C
 _GRACE_MS = 30_000  # coordinators look for timed-out transactions every 10 s
 _BLOCK = 1024  # offsets
 
-LATE = Kind(
+LATE = AnomalyKind(
     name="late_write",
     severity=Severity.S1,
     told="stored data of transactions after their markers",
     section=3,
     what="no data of a transaction lies behind its marker",
-    blind="late data of an unnamed transaction under an unchanged epoch",
+    limitations="late data of an unnamed transaction under an unchanged epoch",
     sources=("KAFKA-14402", "KIP-890", "KAFKA-14884"),
     requires=_NEEDS,
 )
-MISSING = Kind(
+MISSING = AnomalyKind(
     name="marker_missing",
     severity=Severity.S1,
     told="left transactions without a marker",
     section=3,
     what="each transaction in the log ends in a marker, at most one timeout after its last batch",
-    blind="a transaction that was still within its timeout at the last look; second markers",
+    limitations="a transaction that was still within its timeout at the last look; second markers",
     sources=("KIP-98", "KIP-890", "KIP-1279"),
     requires=_NEEDS,
 )
-LSO = Kind(
+LSO = AnomalyKind(
     name="lso_wrong",
     severity=Severity.S2,
     told="had a wrong last stable offset",
     section=3,
     what="the last stable offset is at most the first open transaction's, and does not stall",
-    blind="what was so between two looks; logs without looks",
+    limitations="what was so between two looks; logs without looks",
     sources=("KIP-98", "KAFKA-14402", "dev@kafka msg155640"),
     requires=_NEEDS,
 )

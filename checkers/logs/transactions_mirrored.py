@@ -15,41 +15,42 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.decided import decided_in_time
 from checkers.views.mirrored_values import bounds, carried
 from checkers.views.mirroring import PAIR, keeps_offsets
 from checkers.views.tables import Tables
 
 _NEEDS = ("records", "log_ends")
-ABORTED = Kind(
+ABORTED = AnomalyKind(
     name="aborted_set",
     severity=Severity.S2,
     told="hid other records than its source from read_committed",
     section=3,
     what="what read_committed hides below the cut is the same on source and destination",
-    blind="transactions undecided on the source at the last look",
+    limitations="transactions undecided on the source at the last look",
     sources=("KIP-98", "KIP-1279"),
     requires=_NEEDS,
 )
-OUTCOME = Kind(
+OUTCOME = AnomalyKind(
     name="transaction_outcome",
     severity=Severity.INFO,
     told="ended transactions in another way than its source",
     section=3,
     what="a transaction committed on the source is committed on the destination, where its marker is below the cut or "
     "a stop had to wait for it: begun before, committed within 4 s, with a source that could be asked",
-    blind="mirrors that do not keep transactions; transactions of which nothing proves that they began before the stop",
+    limitations="mirrors that do not keep transactions; transactions of which nothing proves that they began "
+    "before the stop",
     sources=("KIP-1279: no exactly-once across clusters",),
     requires=_NEEDS,
 )
-CROSS = Kind(
+CROSS = AnomalyKind(
     name="cross_partition",
     severity=Severity.INFO,
     told="held parts of transactions at the stop",
     section=3,
     what="at the stop a transaction over several partitions is on the destination wholly or not at all",
-    blind="transactions whose records nobody named; runs without a stop",
+    limitations="transactions whose records nobody named; runs without a stop",
     sources=("KIP-1279", "KIP-656"),
     requires=_NEEDS,
 )

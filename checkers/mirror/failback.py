@@ -13,21 +13,21 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.log_comparison import batch_pairs, record_pairs, unequal_partitions
 from checkers.views.mirroring import PAIR
 from checkers.views.tables import Tables
 from checkers.views.turned import turned
 
 _REPORT = "(?i)discard|truncat"
-KIND = Kind(
+KIND = AnomalyKind(
     name="failback",
     after_healing=True,
     severity=Severity.S1,
     told="differed after a failback, or discarded writes without a report",
     section=2,
     what="after a failback both logs are identical, and every discarded acknowledged write is reported",
-    blind="what was truncated below the cut and fetched again; unacknowledged writes",
+    limitations="what was truncated below the cut and fetched again; unacknowledged writes",
     forms=("unequal", "unreported"),
     sources=("KIP-1279",),
     requires=("batches", "records", "log_ends", "mirror_states"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.log_comparison import batch_pairs, record_pairs, unequal_partitions
 from checkers.views.mirrored_values import bounds, carried
 from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets, once, unclean_clusters
@@ -25,44 +25,44 @@ from checkers.views.tables import Tables
 
 _NEEDS = ("batches", "records", "log_ends")
 
-IDENTITY = Kind(
+IDENTITY = AnomalyKind(
     name="offset_identity",
     severity=Severity.S1,
     told="held other batches than its source at the same offsets",
     section=2,
     what="what both logs hold at an offset is equal: batch bounds, CRC, producer columns, control type",
-    blind="leader epochs, which a leader may rewrite; batch bounds on compacted topics",
+    limitations="leader epochs, which a leader may rewrite; batch bounds on compacted topics",
     sources=("KIP-1279",),
     requires=_NEEDS,
 )
-GAPS = Kind(
+GAPS = AnomalyKind(
     name="gap_identity",
     severity=Severity.S1,
     told="had other gaps than its source",
     section=2,
     what="both logs hold the same set of offsets: gaps stay gaps",
-    blind="records of compacted topics that only one side holds: each broker cleans by itself",
+    limitations="records of compacted topics that only one side holds: each broker cleans by itself",
     sources=("KIP-1279",),
     requires=_NEEDS,
 )
-UNCLEAN = Kind(
+UNCLEAN = AnomalyKind(
     name="unclean_divergence",
     after_healing=True,
     severity=Severity.S1,
     told="kept what its source had discarded",
     section=2,
     what="after an unclean election the destination equals the source's new log, or the mirror says FAILED",
-    blind="an unclean election that nobody recorded",
+    limitations="an unclean election that nobody recorded",
     sources=("KIP-1279", "KIP-101", "KIP-279"),
     requires=(*_NEEDS, "faults"),
 )
-TOPIC_ID = Kind(
+TOPIC_ID = AnomalyKind(
     name="topic_id",
     severity=Severity.S4,
     told="had other topic IDs than its source",
     section=2,
     what="topic IDs are equal on both clusters, where the mirror has that capability",
-    blind="topics without a single batch",
+    limitations="topics without a single batch",
     sources=("KIP-516", "KIP-1279"),
     requires=_NEEDS,
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.mirror.mirror_identity import diverged
 from checkers.views.mirrored_values import VALUE, bounds, carried, explained_copies
 from checkers.views.mirroring import PAIR, compacted_on
@@ -27,34 +27,34 @@ _NEEDS = ("records", "log_ends")
 _SOURCES = ("KIP-382", "KIP-618", "KIP-1279")
 _DAY_MS = 86_400_000
 
-LOSS = Kind(
+LOSS = AnomalyKind(
     name="mirror_loss",
     after_healing=True,
     severity=Severity.S1,
     told="lacked records of its source",
     section=2,
     what="every record of the source below the cut, neither expired nor compacted away, is on the destination",
-    blind="tombstones; what B's own retention deleted; the tail of an imported history without a cut or lag 0",
+    limitations="tombstones; what B's own retention deleted; the tail of an imported history without a cut or lag 0",
     sources=_SOURCES,
     requires=_NEEDS,
 )
-DUPLICATE = Kind(
+DUPLICATE = AnomalyKind(
     name="mirror_duplicate",
     severity=Severity.S1,
     told="held records of its source twice",
     section=2,
     what="each record of the source is on the destination once",
-    blind="copies of records that the source no longer holds",
+    limitations="copies of records that the source no longer holds",
     sources=_SOURCES,
     requires=_NEEDS,
 )
-REORDER = Kind(
+REORDER = AnomalyKind(
     name="mirror_reorder",
     severity=Severity.S2,
     told="held records out of the order of its source",
     section=2,
     what="the first copies on the destination stand in the order of the source, partition by partition",
-    blind="order across partitions; order among records of which one was lost",
+    limitations="order across partitions; order among records of which one was lost",
     sources=_SOURCES,
     requires=_NEEDS,
 )

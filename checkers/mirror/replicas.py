@@ -13,27 +13,27 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Logs, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, sentence, union
 from checkers.views.tables import PARTITION, REPLICA, Tables
 
-DIVERGENCE = Kind(
+DIVERGENCE = AnomalyKind(
     name="replica_divergence",
     severity=Severity.S1,
     told="had replicas that differ",
     section=2,
     what="all replicas of a partition hold equal batches below the high watermark, after quiet",
-    blind="what was equal again at the last look; differences above the high watermark",
+    limitations="what was equal again at the last look; differences above the high watermark",
     sources=("KIP-101", "KIP-279", "KAFKA-6361"),
     requires=("batches", "records", "log_ends"),
     logs=Logs.EVERY,
 )
-CRC = Kind(
+CRC = AnomalyKind(
     name="crc_invalid",
     severity=Severity.S1,
     told="stored batches with a wrong CRC",
     section=2,
     what="the CRC32C stored in every batch is that of its bytes",
-    blind="base offset and leader epoch, which Kafka's CRC does not cover",
+    limitations="base offset and leader epoch, which Kafka's CRC does not cover",
     sources=("https://kafka.apache.org/documentation/#recordbatch",),
     requires=("batches",),
     logs=Logs.EVERY,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
 from checkers.views.life_ids import with_life
 from checkers.views.lives import undecided, with_ended
 from checkers.views.mirrored_values import VALUE, bounds, carried
@@ -23,14 +23,14 @@ from checkers.views.tables import Tables
 
 _REPORT = r"(?i)gap|expire|retention|log.?start|out.?of.?range|truncat"
 
-KIND = Kind(
+KIND = AnomalyKind(
     name="retention_gap",
     after_healing=True,
     severity=Severity.S1,
     told="skipped what had expired without a report",
     section=2,
     what="when the source's log start passes the destination's end, the gap is reported",
-    blind="records without an acknowledgement; reports that went only to the mirror's own log",
+    limitations="records without an acknowledgement; reports that went only to the mirror's own log",
     sources=("apache/kafka#20515", "apache/kafka#22248", "apache/kafka#23091", "KIP-1279"),
     requires=("records", "log_ends"),
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Logs, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, sentence, union
 from checkers.views.mirrored_values import bounds, carried
 from checkers.views.mirroring import PAIR, contract_name, keeps_offsets
 from checkers.views.tables import Tables
@@ -23,13 +23,13 @@ from checkers.views.txn_batches import producer_key, txn_batches
 
 _TRUNCATING = ("kip-2026-03", "kip-2026-05")
 _RESETTING = ("kip-2026-05", "kip-2026-07")
-KIND = Kind(
+KIND = AnomalyKind(
     name="stop_cut",
     severity=Severity.S1,
     told="was not cut at the stop as its design says",
     section=2,
     what="at the stop the destination ends at the cut, open transactions are closed once, then ids are reset",
-    blind="the moment between the stop and the next look; whether brokers honour the reset",
+    limitations="the moment between the stop and the next look; whether brokers honour the reset",
     sources=("KIP-1279",),
     requires=("batches", "records", "log_ends", "mirror_states"),
     logs=Logs.EVERY,

@@ -16,48 +16,48 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import Checker, Kind, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.tables import PARTITION, Tables
 
 _SOURCES = ("KIP-1150", "KIP-1163", "KIP-405")
-ORPHANS = Kind(
+ORPHANS = AnomalyKind(
     name="orphan_objects",
     severity=Severity.S4,
     told="kept objects that nothing names",
     section=5,
     what="objects that no metadata names go away within some cleaning cycles",
-    blind="what objects hold; objects younger than the grace",
+    limitations="what objects hold; objects younger than the grace",
     sources=_SOURCES,
     requires=("objects", "object_refs"),
 )
-DELETED = Kind(
+DELETED = AnomalyKind(
     name="referenced_deleted",
     severity=Severity.S1,
     told="lost objects that metadata names",
     section=5,
     what="no object goes away while metadata names it",
-    blind="an object that was overwritten",
+    limitations="an object that was overwritten",
     sources=_SOURCES,
     requires=("objects", "object_refs"),
     forms=("deleted", "missing"),
 )
-STALE = Kind(
+STALE = AnomalyKind(
     name="stale_commit",
     severity=Severity.S1,
     told="accepted batches of an old broker epoch",
     section=5,
     what="no batch of a broker's old epoch is accepted",
-    blind="registrations that nobody recorded",
+    limitations="registrations that nobody recorded",
     sources=_SOURCES,
     requires=("object_refs",),
 )
-BARRIER = Kind(
+BARRIER = AnomalyKind(
     name="commit_barrier",
     severity=Severity.S1,
     told="showed transactions without all of their records",
     section=5,
     what="when a transaction is visible, every acknowledged record of it is",
-    blind="records whose acknowledged offset nobody knows",
+    limitations="records whose acknowledged offset nobody knows",
     sources=_SOURCES,
     requires=("ops", "op_records", "object_refs"),
 )

@@ -5,7 +5,7 @@ replica's log is complete when it holds batches up to the log end that the last 
 they were stored count as missing, too. A history that was imported shows what its writer chose to show.
 
 Incomplete logs are left out of `Tables.replicas` and of all that is made of it, so that nothing is concluded from what
-they lack. Kinds that need them (`Kind.logs`) are then `unknown`, and say for which partitions.
+they lack. Kinds that need them (`AnomalyKind.logs`) are then `unknown`, and say for which partitions.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from kio.static.primitive import i32, i32Timedelta, i64
 from harness.core.errors import ClusterError, FaultError
 from harness.topology.clusters import Cluster, Link, PartitionInfo
 from harness.wire.batches import headers
-from nemeses.base import NO_CHOICES, Bite, FaultContext, FaultSpec, Injected, Kind, Shape, Target
+from nemeses.base import NO_CHOICES, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target
 from nemeses.support.direct import ask, high_watermark
 from nemeses.support.link_targets import await_link, claim_link
 
@@ -75,7 +75,7 @@ class SourceCutOff:
     """What those nemeses have in common; each brings its name, description, timing, `available` and `inject`."""
 
     name: str
-    kind: Kind = "link"
+    kind: NemesisKind = "link"
     clusters: tuple[str, ...] = ("link",)
     roles: tuple[str, ...] = ("all",)
     default_roles: tuple[str, ...] = ("all",)

@@ -139,7 +139,7 @@ class PauseStory(Story):
         key, life = self._second.keys[0], self._first.process.lifecycle
         await until(
             lambda: (
-                not life.hub.in_doubt
+                not life.hub.maybe_fenced
                 and (record := life.records.get(key)) is not None
                 and (record.owner, record.state, life.mirrored(key)) == (SECOND, S.STOPPED, None)
             ),

@@ -90,7 +90,7 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
             for mirror in (one, two):
                 live = mirror.process.peers.live
                 await until(lambda live=live: live() == {100, 101}, 10, lambda live=live: str(live()))
-                await mirror.process.lifecycle.until_sure()  # it has read what there was before the topic
+                await mirror.process.lifecycle.until_not_fenced()  # it has read what there was before the topic
             (found,) = [t for t in await one.process.mirrors.discover(one.name) if t.name == topic]
             await one.process.mirrors.add_topic(one.name, found)
             ours, theirs = one.process.lifecycle.records, two.process.lifecycle.records

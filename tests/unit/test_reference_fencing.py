@@ -77,7 +77,7 @@ def test_in_doubt_what_changes_the_destination_is_not_sent_and_what_asks_is() ->
         server = WireServer({LIST_OFFSETS: ((1, 9), answer), ELECT_LEADERS: ((0, 2), answer)})
         connection = hub.destination.connection(Address("127.0.0.1", await server.listen("CLIENTS", "127.0.0.1", 0)))
         try:
-            hub.beaten(now)
+            hub.on_heartbeat_ack(now)
             await connection.call(changes)
             now = 60.0  # it was paused
             await connection.call(asks)

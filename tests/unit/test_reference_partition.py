@@ -105,14 +105,14 @@ def test_truncation_takes_the_high_watermark_back_and_tells_every_follower_once(
     for follower in (1, 2):
         fetch(p, follower, 100, last=0)
     p.truncate(40, now=5.0)
-    assert (p.high_watermark, p.log_end, p.leveled) == (40, 40, False)
+    assert (p.high_watermark, p.log_end, p.fully_replicated) == (40, 40, False)
     assert fetch(p, 1, 100, last=0) == Diverging(0, 40)
     assert fetch(p, 1, 40, last=0) is None
     assert fetch(p, 2, 40, last=0) is None
-    assert not p.leveled
+    assert not p.fully_replicated
     assert fetch(p, 3, 100, last=0) == Diverging(0, 40)  # it was away
     assert fetch(p, 3, 40, last=0) is None
-    assert p.leveled
+    assert p.fully_replicated
     p.given(50)
     assert fetch(p, 1, 50, last=1) is None  # no cut any more
     assert p.epochs.entries == ((0, 0), (1, 40))
@@ -143,7 +143,7 @@ def test_a_follower_that_says_nothing_of_a_partition_stands_where_it_stood() -> 
     assert 1 in p.cuts
     for follower in (1, 2, 3):
         p.still_at(follower, 0, 5.1)
-    assert p.leveled
+    assert p.fully_replicated
 
 
 def test_own_batches_follow_the_log_end_and_are_given_from_an_offset() -> None:

@@ -58,7 +58,7 @@ def test_two_changes_of_a_record_are_both_there(known: S, record: S, now: S, sta
 def test_a_request_that_comes_while_a_record_is_being_stored_is_not_undone() -> None:
     async def body() -> None:
         store = SlowStore()
-        unused: Any = SimpleNamespace(me=100, in_doubt=False, clock=lambda: 0.0)
+        unused: Any = SimpleNamespace(me=100, maybe_fenced=False, clock=lambda: 0.0)
         life = Lifecycle(unused, store, CrashPoints())  # type: ignore[arg-type]
         life.records[KEY] = RECORD
         epochs = asyncio.create_task(life.save([replace(RECORD, source_epochs=((3, 7),))]))
@@ -83,7 +83,7 @@ def test_a_stop_carries_on_only_what_was_mirrored(state: S, carries_on: bool) ->
     async def body() -> None:
         store = SlowStore()
         store.free.set()
-        hub: Any = SimpleNamespace(me=100, in_doubt=False, clock=lambda: 0.0)
+        hub: Any = SimpleNamespace(me=100, maybe_fenced=False, clock=lambda: 0.0)
         life = Lifecycle(hub, store, CrashPoints())  # type: ignore[arg-type]
         life.records[KEY] = replace(RECORD, state=state)
         await life.request([KEY], S.STOPPING, from_states=list(S))

@@ -14,7 +14,7 @@ from harness.core.errors import MirrorError
 from harness.wire.cluster import Cluster, PartitionMeta
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.lifecycle import Lifecycle
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
 from mirrors.reference.server.partition import Feed, LedPartition
 from mirrors.reference.server.settings import Destination, Settings
@@ -69,22 +69,22 @@ class TestHeartbeats:
     def test_one_that_came_late_puts_the_records_in_doubt_until_they_were_read_again(self) -> None:
         clock = Clock()
         h = hub(clock)
-        assert not h.in_doubt  # no broker yet
+        assert not h.maybe_fenced  # no broker yet
         for at in (0.0, 0.5, 3.0):
-            h.beaten(at)
+            h.on_heartbeat_ack(at)
         clock.now = 5.9
-        assert not h.in_doubt
+        assert not h.maybe_fenced
         clock.now = 6.1
-        assert h.in_doubt  # while none gets through
-        h.beaten(6.1)
-        assert h.in_doubt  # and afterwards: it may have been fenced
-        h.records_are_old = False
-        assert not h.in_doubt
+        assert h.maybe_fenced  # while none gets through
+        h.on_heartbeat_ack(6.1)
+        assert h.maybe_fenced  # and afterwards: it may have been fenced
+        h.records_are_stale = False
+        assert not h.maybe_fenced
 
     def test_nothing_is_stored_in_doubt(self) -> None:
         h = hub(Clock())
         made = life(h)
-        h.records_are_old = True
+        h.records_are_stale = True
         with pytest.raises(MirrorError, match="reads its records again"):
             asyncio.run(made.save([replace(RECORD, state=S.STOPPING)]))
         assert made.records[KEY] is RECORD
@@ -100,7 +100,7 @@ class TestHeartbeats:
             await asyncio.sleep(0.1)
             assert not request.done()
             assert made.renew({KEY: replace(RECORD, owner=101)})
-            h.records_are_old = False
+            h.records_are_stale = False
             with pytest.raises(MirrorError, match="t-0 is process 101's now"):
                 await request
 
@@ -172,7 +172,7 @@ class TestBegunAnew:
             first.led.hand_over(log_end=7, high_watermark=7, log_start=0, epochs=first.led.epochs)
             first.led.lead(epoch=3, isr=(ME, 1), replicas=(ME, 1), now=0.0)
             first.led.feed, first.led.limit = Feed.SOURCE, 9
-            made.begin_anew(KEY, TOPIC)
+            made.restart(KEY, TOPIC)
             again = made.attach(replace(RECORD, state=S.PREPARING, cut=5))
             assert again is not first
             assert again.led is first.led
@@ -187,7 +187,7 @@ class TestBegunAnew:
             first = made.attach(RECORD)
             first.led.lead(epoch=3, isr=(ME, 1), replicas=(ME, 1), now=0.0)
             other = uuid.UUID(int=9)
-            made.begin_anew(KEY, other)
+            made.restart(KEY, other)
             again = made.attach(replace(RECORD, topic_id=other))
             assert again.led is not first.led
             assert list(h.partitions) == [(other, 0)]
@@ -206,7 +206,7 @@ class TestOlderAnswers:
     def test_an_older_leader_epoch_says_nothing(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = Looking(h), self.led(h)
+            looking, led = MetadataSnapshots(h), self.led(h)
             looking._take_in(led, part(leader=1, epoch=5), 0.0)
             assert led.leading
             looking._take_in(led, part(leader=1, epoch=7), 0.0)
@@ -217,7 +217,7 @@ class TestOlderAnswers:
     def test_a_broker_that_does_not_know_the_partition_is_believed_after_a_while(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = Looking(h), self.led(h)
+            looking, led = MetadataSnapshots(h), self.led(h)
             looking._take_in(led, None, 0.0)
             looking._take_in(led, part(epoch=6, isr=(ME, 1)), 0.5)
             for at in (1.0, 2.9):
@@ -231,7 +231,7 @@ class TestOlderAnswers:
     def test_an_in_sync_set_that_the_controller_answered_is_not_taken_back_by_an_older_look(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = Looking(h), self.led(h)
+            looking, led = MetadataSnapshots(h), self.led(h)
             led.isr_at = 5.0
             led.set_isr((ME, 1, 2))
             looking._take_in(led, part(epoch=6, isr=(ME, 1)), 4.9)

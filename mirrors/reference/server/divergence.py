@@ -16,7 +16,7 @@ from typing import Final
 
 from mirrors.reference.server.design import RetentionJump, Unclean
 from mirrors.reference.server.epochs import UNKNOWN
-from mirrors.reference.server.leader_epochs import Bumping
+from mirrors.reference.server.leader_epochs import LeaderEpochs
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.partition import Feed
 from mirrors.reference.server.source import EARLIEST, LATEST, Mirrored
@@ -27,12 +27,12 @@ _LEVEL_S: Final = 15.0
 _STALL_S: Final = 1.0
 
 
-class Troubles:
+class DivergenceHandler:
     """See the module."""
 
-    def __init__(self, lifecycle: Lifecycle, bumping: Bumping) -> None:
+    def __init__(self, lifecycle: Lifecycle, leader_epochs: LeaderEpochs) -> None:
         self._life = lifecycle
-        self._bumping = bumping
+        self._bumping = leader_epochs
         self._hub = lifecycle.hub
         jumps: Mapping[RetentionJump, Callable[[Mirrored, int], Awaitable[None]]] = {
             RetentionJump.FOLLOW: self._follow_log_start,
@@ -99,9 +99,9 @@ class Troubles:
         self._hub.truncate(led, cut)
         life.crash.reached("reconcile.cut")
         deadline = self._hub.clock() + _LEVEL_S
-        while self._hub.clock() < deadline and not led.leveled:
+        while self._hub.clock() < deadline and not led.fully_replicated:
             await asyncio.sleep(0.05)
-        life.crash.reached("reconcile.leveled")
+        life.crash.reached("reconcile.fully_replicated")
         record = life.record_of(mirrored)
         await life.save([replace(record, source_epochs=mirrored.source_epochs.entries)])
         life.crash.reached("reconcile.stored")

@@ -84,7 +84,7 @@ class Finishing:
         """Its answer; None when the source gives none in time."""
         deadline = self._hub.clock() + _SILENT_S
         while True:
-            self._hub.be_sure()
+            self._hub.raise_if_maybe_fenced()
             try:
                 async with asyncio.timeout(max(0.1, deadline - self._hub.clock())):
                     return await question()
@@ -140,7 +140,7 @@ class Finishing:
         deadline = self._hub.clock() + _CATCH_UP_S
         moved_at, before = self._hub.clock(), -1
         while True:
-            self._hub.be_sure()
+            self._hub.raise_if_maybe_fenced()
             short = [m for m, end in ends.items() if m.led.log_end < end]
             carried = sum(m.led.log_end for m in ends)
             now = self._hub.clock()

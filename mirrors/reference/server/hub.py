@@ -78,11 +78,11 @@ class Hub:
         self.isolation = _ISOLATION[self.design.fetch_limit]
         self.look_now = asyncio.Event()  # the destination's metadata is to be asked at once
         self.reactions = Reactions()
-        self.level_now = asyncio.Event()  # somebody waits until followers are level: look at them soon
+        self.replicated_now = asyncio.Event()  # somebody waits until followers are level: look at them soon
         self.counters = Counters()
-        self.records_are_old = False  # this process may have been taken over from since it read its records
-        self.doubts = 0  # how often that came to be so
-        self.doubted_at = -math.inf
+        self.records_are_stale = False  # this process may have been taken over from since it read its records
+        self.suspicions = 0  # how often that came to be so
+        self.suspected_at = -math.inf
         self._beat_at: float | None = None
         self._mirrored: dict[LedPartition, Mirrored] = {}
         self._unsaved: set[Mirrored] = set()  # the state topic does not have their source epochs yet
@@ -90,7 +90,7 @@ class Hub:
 
     # --- standing at the controller ----------------------------------------------------------------------------
 
-    def beaten(self, sent_at: float) -> None:
+    def on_heartbeat_ack(self, sent_at: float) -> None:
         """The controller took a heartbeat. One that came late may have found this process fenced."""
         if self._beat_at is not None and sent_at - self._beat_at > _DOUBT_S:
             self.doubt()
@@ -98,31 +98,31 @@ class Hub:
 
     def doubt(self) -> None:
         """The controller may have fenced this process."""
-        self.records_are_old, self.doubted_at = True, self.clock()
-        self.doubts += 1
+        self.records_are_stale, self.suspected_at = True, self.clock()
+        self.suspicions += 1
 
     @property
-    def in_doubt(self) -> bool:
+    def maybe_fenced(self) -> bool:
         """Whether another process may have taken over from this one: nothing is changed until it has read again."""
-        return self.records_are_old or (self._beat_at is not None and self.clock() - self._beat_at > _DOUBT_S)
+        return self.records_are_stale or (self._beat_at is not None and self.clock() - self._beat_at > _DOUBT_S)
 
     @property
-    def why_in_doubt(self) -> str:
+    def why_maybe_fenced(self) -> str:
         """A sentence for errors."""
         return (
             f"process {self.me} had no word from the controller for a while, so that another one may have its "
             "partitions: it reads its records again first"
         )
 
-    def be_sure(self) -> None:
+    def raise_if_maybe_fenced(self) -> None:
         """Raises FencedError in doubt: what takes long makes way for reading the records again."""
-        if self.in_doubt:
-            raise FencedError(self.why_in_doubt)
+        if self.maybe_fenced:
+            raise FencedError(self.why_maybe_fenced)
 
     def _before_sending(self, api_key: int) -> None:
         """Raises FencedError in doubt for a request that changes the destination."""
         if api_key in CHANGES:
-            self.be_sure()
+            self.raise_if_maybe_fenced()
 
     # --- partitions --------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Hub:
             elif cursor.offset < led.log_start:
                 cursor.verdict = Refused(ErrorCode.offset_out_of_range)
             cursor.session.mark(cursor)
-        self.level_now.set()
+        self.replicated_now.set()
 
     def wake(self) -> None:
         """Followers may be supplied again, or with something else."""

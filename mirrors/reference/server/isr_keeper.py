@@ -36,7 +36,7 @@ class IsrKeeper:
 
     async def keep(self) -> None:
         """Until cancelled."""
-        await keep("in-sync sets", self._pause, self._look, hurry=self._hub.level_now)
+        await keep("in-sync sets", self._pause, self._look, hurry=self._hub.replicated_now)
 
     def _pause(self) -> float:
         """Seconds until the next look: soon while a set changes or somebody waits for followers."""

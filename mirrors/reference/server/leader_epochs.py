@@ -15,8 +15,8 @@ from harness.wire.frames import WireError
 from mirrors.reference.server.design import EpochBump
 from mirrors.reference.server.destination import elect_preferred, reassign_replicas
 from mirrors.reference.server.hub import Hub
-from mirrors.reference.server.leadership import Leading
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.leadership import Leadership
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.source import Mirrored
 from mirrors.reference.server.state_store import FIRST_MIRROR_ID
@@ -51,10 +51,10 @@ DUE: Final[Mapping[EpochBump, Callable[[Mirrored, int], bool]]] = {
 """Whether the leader epoch is to be raised before a batch of this epoch (-1: none) is handed on."""
 
 
-class Bumping:
+class LeaderEpochs:
     """Raises leader epochs by elections."""
 
-    def __init__(self, hub: Hub, looking: Looking, leading: Leading) -> None:
+    def __init__(self, hub: Hub, looking: MetadataSnapshots, leading: Leadership) -> None:
         self._hub = hub
         self._looking = looking
         self._leading = leading

@@ -24,7 +24,7 @@ from mirrors.reference.server.destination import (
 from mirrors.reference.server.epochs import EpochList
 from mirrors.reference.server.following import Following
 from mirrors.reference.server.hub import Hub
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 
@@ -34,10 +34,10 @@ _TAKE_OVER_S: Final = 15.0
 _ROUND_S: Final = 0.02  # between two rounds
 
 
-class Leading:
+class Leadership:
     """See the module. in_sync: called when partitions are about to be elected (a named step)."""
 
-    def __init__(self, hub: Hub, looking: Looking) -> None:
+    def __init__(self, hub: Hub, looking: MetadataSnapshots) -> None:
         self._hub = hub
         self._looking = looking
         self._following = Following(hub)
@@ -87,7 +87,7 @@ class Leading:
         elected_at: dict[LedPartition, float] = {}
         announced = False
         while True:
-            hub.be_sure()
+            hub.raise_if_maybe_fenced()
             try:
                 meta = await self._looking.look()
                 missing = [led for led in partitions if not led.leading]

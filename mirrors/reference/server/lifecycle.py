@@ -74,8 +74,8 @@ class Lifecycle:
         """
         if not records:
             return
-        if self.hub.in_doubt:
-            raise MirrorError(self.hub.why_in_doubt)
+        if self.hub.maybe_fenced:
+            raise MirrorError(self.hub.why_maybe_fenced)
         for record in records:
             now = self.records.get(record.key)
             if now is not None and now.owner != self.hub.me and record.owner != self.hub.me:
@@ -92,12 +92,12 @@ class Lifecycle:
                 del self._saving[key]
             done.set_result(None)
 
-    async def until_sure(self) -> None:
+    async def until_not_fenced(self) -> None:
         """Wait while other processes may have taken over from this one. Raises MirrorError after 5 s."""
         deadline = self.hub.clock() + _SURE_S
-        while self.hub.in_doubt:
+        while self.hub.maybe_fenced:
             if self.hub.clock() > deadline:
-                raise MirrorError(self.hub.why_in_doubt)
+                raise MirrorError(self.hub.why_maybe_fenced)
             await asyncio.sleep(_SURE_LOOK_S)
 
     async def _save(self, records: Sequence[PartitionRecord]) -> None:
@@ -113,7 +113,7 @@ class Lifecycle:
 
     async def request(self, keys: Iterable[PartitionKey], state: PartitionState, *, from_states: Iterable[S]) -> int:
         """Ask for another state. Raises MirrorError, and changes nothing, when one of them cannot go there."""
-        await self.until_sure()
+        await self.until_not_fenced()
         wanted, accepted = [], frozenset(from_states)
         for key in keys:
             record = self.records[key]
@@ -146,7 +146,7 @@ class Lifecycle:
         for key, record in stored.items():
             if record != self.records.get(key):
                 if record.owner == self.hub.me:
-                    self.begin_anew(key, record.topic_id)
+                    self.restart(key, record.topic_id)
                 else:
                     self.detach(key)
                 self.resumed.add(key)
@@ -219,7 +219,7 @@ class Lifecycle:
             _forget_trouble(known)
             self.hub.remove(known.led)
 
-    def begin_anew(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
+    def restart(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
         """Forget how it was mirrored. Where it is led here already, its followers are known on: as long as the leader
         is the same they do not mention it again."""
         known = self._mirrored.get(key)
@@ -273,7 +273,7 @@ class Lifecycle:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _dispatch(self) -> None:
-        if self.hub.in_doubt:
+        if self.hub.maybe_fenced:
             return
         now = self.hub.clock()
         groups: dict[PartitionState, list[Mirrored]] = {}

@@ -27,7 +27,7 @@ _GONE_S: Final = 2.0  # brokers that have just started may not know a partition 
 _BEHIND_S: Final = 1.0  # brokers learn of an in-sync set later than who asked for it
 
 
-class Looking:
+class MetadataSnapshots:
     """Keeps the hub's partitions as the controller has them. strays: called with those that no mirror asked for."""
 
     def __init__(self, hub: Hub) -> None:

@@ -13,9 +13,9 @@ from harness.wire.cluster import Cluster, TopicMeta
 from harness.wire.frames import WireError
 from mirrors.reference.server.design import ProducerIds
 from mirrors.reference.server.failback import CUT, agreed_offsets
-from mirrors.reference.server.leadership import Leading
+from mirrors.reference.server.leadership import Leadership
 from mirrors.reference.server.lifecycle import Lifecycle
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
 from mirrors.reference.server.peers import Peers
 from mirrors.reference.server.reserving import reserve
@@ -29,7 +29,7 @@ _START_S: Final = 60.0
 class Mirrors:
     """See the module. configs: mirror → its configuration."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: Looking, peers: Peers, leading: Leading) -> None:
+    def __init__(self, lifecycle: Lifecycle, looking: MetadataSnapshots, peers: Peers, leading: Leadership) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
         self._looking = looking
@@ -91,7 +91,7 @@ class Mirrors:
         Raises: WireError, MirrorError or TimeoutError; asked again, it goes on.
         """
         hub, life = self._hub, self._life
-        await life.until_sure()
+        await life.until_not_fenced()
         link = life.links[mirror]
         await self._keep_ids_apart(mirror)
         agreed = await self._agreed(link, topic)
@@ -124,7 +124,7 @@ class Mirrors:
             )
             if old is not None and old.topic_id != record.topic_id:
                 outdated.append(old)
-            life.begin_anew(key, record.topic_id)
+            life.restart(key, record.topic_id)
             records.append(record)
         await self._life.store.delete(outdated)  # of a topic that was deleted here: stored under another key
         await life.save(records)

@@ -59,7 +59,7 @@ class Operations:
     async def delete(self, mirror: str) -> None:
         """Forget a mirror whose partitions are all stopped, and where it ended."""
         self._mirror(mirror)
-        await self._life.until_sure()
+        await self._life.until_not_fenced()
         records = self._records(mirror, None)
         refuse_unless(records, ENDED, "deleted")
         for record in records:
@@ -82,7 +82,7 @@ class Operations:
         What is mirrored already goes on as it is.
         """
         self._mirror(mirror)
-        await self._life.until_sure()
+        await self._life.until_not_fenced()
         wanted = await self._mirrors.discover(mirror)
         by_name = {topic.name: topic for topic in wanted}
         missing = sorted(set(topics or ()) - by_name.keys())
@@ -151,7 +151,7 @@ class Operations:
         already: frozenset[PartitionState],
         what: str,
     ) -> list[str]:
-        await self._life.until_sure()
+        await self._life.until_not_fenced()
         records = self._records(mirror, topics)
         refuse_unless(records, able | {state}, what)
         keys = [record.key for record in records if record.state not in already]

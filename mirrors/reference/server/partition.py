@@ -216,7 +216,7 @@ class LedPartition:
             del self.cuts[follower]
 
     @property
-    def leveled(self) -> bool:
+    def fully_replicated(self) -> bool:
         """Whether every in-sync follower stands at the log end, with nothing left to cut."""
         return (
             self.high_watermark == self.log_end

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from mirrors.reference.server.lifecycle import Lifecycle
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.model import PartitionKey
 from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 
@@ -28,7 +28,7 @@ def _weight(key: PartitionKey, process: int) -> bytes:
 class Peers:
     """The processes of one destination, as this one sees them."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: Looking) -> None:
+    def __init__(self, lifecycle: Lifecycle, looking: MetadataSnapshots) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
         self._looking = looking

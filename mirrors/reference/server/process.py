@@ -13,17 +13,17 @@ from harness.wire.frames import WireError
 from mirrors.reference.server.answers import Answers
 from mirrors.reference.server.audit import AuditLog
 from mirrors.reference.server.control import Control
-from mirrors.reference.server.divergence import Troubles
+from mirrors.reference.server.divergence import DivergenceHandler
 from mirrors.reference.server.guard import Guard
 from mirrors.reference.server.hub import Hub, Reactions
 from mirrors.reference.server.isr_keeper import IsrKeeper
-from mirrors.reference.server.leader_epochs import DUE, Bumping
-from mirrors.reference.server.leadership import Leading
+from mirrors.reference.server.leader_epochs import DUE, LeaderEpochs
+from mirrors.reference.server.leadership import Leadership
 from mirrors.reference.server.lifecycle import Lifecycle
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.peers import Peers
-from mirrors.reference.server.reassignment import HandingOver
+from mirrors.reference.server.reassignment import Reassignment
 from mirrors.reference.server.registration import Registration
 from mirrors.reference.server.settings import Settings
 from mirrors.reference.server.sharing import Sharing
@@ -49,19 +49,19 @@ class MirrorProcess:
         )
         self.crash = CrashPoints(settings.crash_at, kill=kill)
         self.lifecycle = Lifecycle(self.hub, self.store, self.crash)
-        self.looking = Looking(self.hub)
+        self.looking = MetadataSnapshots(self.hub)
         self.peers = Peers(self.lifecycle, self.looking)
         self.audit = AuditLog()
         self.guard = Guard(self.lifecycle, self.peers, self.audit)
-        self.leading = Leading(self.hub, self.looking)
+        self.leading = Leadership(self.hub, self.looking)
         self.mirrors = Mirrors(self.lifecycle, self.looking, self.peers, self.leading)
         self.groups = GroupSync(self.mirrors, self.lifecycle, self.audit, self.guard)
         self.stages = Stages(
             self.lifecycle, self.looking, self.leading, guard=self.guard, last_sync=self.groups.sync_last
         )
-        self.bumping = Bumping(self.hub, self.looking, self.leading)
-        self.troubles = Troubles(self.lifecycle, self.bumping)
-        handing_over = HandingOver(self.lifecycle, hold=self.stages.hold)
+        self.leader_epochs = LeaderEpochs(self.hub, self.looking, self.leading)
+        self.troubles = DivergenceHandler(self.lifecycle, self.leader_epochs)
+        handing_over = Reassignment(self.lifecycle, hold=self.stages.hold)
         self.sharing = Sharing(self.lifecycle, self.looking, self.peers, handing_over)
         self.control = Control(settings, self.mirrors, self.lifecycle, self.peers, self.guard, self.groups, self.audit)
         self.registration = Registration(self.hub)
@@ -76,7 +76,7 @@ class MirrorProcess:
             out_of_range=self.troubles.out_of_range,
             diverged=self.troubles.diverged,
             epoch_due=DUE[self.hub.design.epoch_bump],
-            raise_epoch=lambda mirrored, epoch: self.bumping.raise_to(mirrored.led, epoch),
+            raise_epoch=lambda mirrored, epoch: self.leader_epochs.raise_to(mirrored.led, epoch),
         )
 
     async def start(self) -> None:

@@ -30,7 +30,7 @@ Hold = Callable[[Sequence[Mirrored]], Awaitable[list[Mirrored]]]
 _LOAD_S: Final = 1.0  # between reads of the state topic
 
 
-class HandingOver:
+class Reassignment:
     """See the module."""
 
     def __init__(self, lifecycle: Lifecycle, *, hold: Hold) -> None:

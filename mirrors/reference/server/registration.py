@@ -89,7 +89,7 @@ class Registration:
         sent_at = self._hub.clock()
         answer = await self._hub.destination.call_controller(request, timeout_s=2)
         if answer.error_code is ErrorCode.none:
-            self._hub.beaten(sent_at)
+            self._hub.on_heartbeat_ack(sent_at)
             if bool(answer.is_fenced) != self.fenced:
                 self.fenced = bool(answer.is_fenced)
                 _LOG.info("broker %d is %s", self._hub.me, "fenced" if self.fenced else "unfenced")

@@ -16,12 +16,12 @@ from dataclasses import replace
 from typing import Final
 
 from mirrors.reference.server.lifecycle import Lifecycle
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
 from mirrors.reference.server.partition import Feed
 from mirrors.reference.server.peers import Peers, owner
 from mirrors.reference.server.periodic import keep
-from mirrors.reference.server.reassignment import HandingOver
+from mirrors.reference.server.reassignment import Reassignment
 from mirrors.reference.server.states import PartitionState
 
 _LOG = logging.getLogger(__name__)
@@ -51,7 +51,9 @@ def leaving(
 class Sharing:
     """Takes over from processes that are gone, and gives to those that have less than their share."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: Looking, peers: Peers, handing_over: HandingOver) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, looking: MetadataSnapshots, peers: Peers, handing_over: Reassignment
+    ) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
         self._looking = looking
@@ -66,16 +68,16 @@ class Sharing:
         await keep("sharing", self._pause, self._look)
 
     def _pause(self) -> float:
-        return _HURRY_S if self._hub.records_are_old else _EVERY_S
+        return _HURRY_S if self._hub.records_are_stale else _EVERY_S
 
     async def _look(self) -> None:
         now, live = self._hub.clock(), self._peers.live()
         meta = self._looking.last
         if meta is None or self._hub.me not in meta.brokers:
             return  # fenced: others will think that this one is gone
-        if self._hub.records_are_old:
+        if self._hub.records_are_stale:
             # Who thought it dead may be about to take over from it.
-            early = not self._peers.alone and now - self._hub.doubted_at < _GONE_S + _EVERY_S
+            early = not self._peers.alone and now - self._hub.suspected_at < _GONE_S + _EVERY_S
             if early or not await self._renew():
                 return
         owners = {record.owner for record in self._life.records.values()} | set(self._missed_since)
@@ -92,13 +94,13 @@ class Sharing:
 
     async def _renew(self) -> bool:
         """Others may have taken over from this process: what is stored counts, not what it remembers."""
-        doubts = self._hub.doubts
+        suspicions = self._hub.suspicions
         if not self._life.at_rest or not self._life.renew((await self._life.store.load())[0]):
             return False
-        if self._hub.doubts != doubts:  # once more, meanwhile
+        if self._hub.suspicions != suspicions:  # once more, meanwhile
             return False
         self._hub.expected_topics.update(key.topic for key in self._life.records)
-        self._hub.records_are_old = False
+        self._hub.records_are_stale = False
         _LOG.info("records were read again: this process may have been taken for dead")
         return True
 

@@ -14,10 +14,10 @@ from mirrors.reference.server.closing import APPEND_AT_STOP, CUT_AT_STOP, PID_RE
 from mirrors.reference.server.destination import reassign_replicas
 from mirrors.reference.server.finishing import STOP_AT, Finishing
 from mirrors.reference.server.following import epoch_lists
-from mirrors.reference.server.leader_epochs import Bumping
-from mirrors.reference.server.leadership import Leading
+from mirrors.reference.server.leader_epochs import LeaderEpochs
+from mirrors.reference.server.leadership import Leadership
 from mirrors.reference.server.lifecycle import Lifecycle
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import Feed
 from mirrors.reference.server.resuming import RESUME
 from mirrors.reference.server.source import Mirrored
@@ -53,8 +53,8 @@ class Stages:
     def __init__(
         self,
         lifecycle: Lifecycle,
-        looking: Looking,
-        leading: Leading,
+        looking: MetadataSnapshots,
+        leading: Leadership,
         *,
         guard: Guard = no_guard,
         last_sync: LastSync = no_sync,
@@ -66,7 +66,7 @@ class Stages:
         self._last_sync = last_sync
         self._leading = leading
         self._finishing = Finishing(lifecycle, feed=self._feed)
-        self._bumping = Bumping(lifecycle.hub, looking, leading)
+        self._bumping = LeaderEpochs(lifecycle.hub, looking, leading)
         lifecycle.work = {
             S.PREPARING: self.prepare,
             S.MIRRORING: self.mirror,
@@ -90,7 +90,7 @@ class Stages:
         await self._cut(cuts, "the rest is to be mirrored over")
         self._reached("prepare.cut")
         level = await self._until_level(led, _LEVEL_S)
-        self._reached("prepare.leveled")
+        self._reached("prepare.fully_replicated")
         await self._learn_source_epochs(level)
         await life.save(
             [
@@ -162,7 +162,7 @@ class Stages:
         await self._until_level(led, self._hub.settings.drain_s)
         await self._cut({m: m.led.high_watermark or 0 for m in led if _uneven(m)}, "all in-sync followers have it")
         level = await self._until_level(led, _LEVEL_S)
-        self._reached("stop.leveled")
+        self._reached("stop.fully_replicated")
         on_stop, reset = self._hub.design.on_stop, PID_RESET[self._hub.design.pid_reset_record]
         ends = await asyncio.gather(*(CUT_AT_STOP[on_stop](self._hub, m.led) for m in level))
         await self._cut(dict(zip(level, ends, strict=True)), "no transaction is open there")
@@ -269,17 +269,17 @@ class Stages:
         """Wait until the followers have told where the log ends; returns those where it is so."""
         deadline = self._hub.clock() + _LEVEL_S
         while self._hub.clock() < deadline and any(m.led.high_watermark is None for m in group):
-            self._hub.be_sure()
+            self._hub.raise_if_maybe_fenced()
             await asyncio.sleep(_LOOK_S)
         return [m for m in group if m.led.high_watermark is not None]
 
     async def _until_level(self, group: Sequence[Mirrored], timeout_s: float) -> list[Mirrored]:
         """Wait until every in-sync follower stands at the log end; returns those where it is so."""
         deadline = self._hub.clock() + timeout_s
-        while self._hub.clock() < deadline and not all(m.led.leveled for m in group):
-            self._hub.be_sure()
+        while self._hub.clock() < deadline and not all(m.led.fully_replicated for m in group):
+            self._hub.raise_if_maybe_fenced()
             await asyncio.sleep(_LOOK_S)
-        return [m for m in group if m.led.leveled]
+        return [m for m in group if m.led.fully_replicated]
 
     async def _cut(self, ends: Mapping[Mirrored, int], why: str) -> None:
         """Cut logs that are longer, in a leader epoch of their own: what is appended then can be told from what stood
@@ -366,4 +366,4 @@ class Stages:
 def _uneven(mirrored: Mirrored) -> bool:
     """The source gave one in-sync follower more than another, and cannot be asked any more: the least counts."""
     led = mirrored.led
-    return not led.leveled and led.high_watermark is not None and led.high_watermark < led.log_end
+    return not led.fully_replicated and led.high_watermark is not None and led.high_watermark < led.log_end

@@ -20,11 +20,11 @@ STEPS: Final = (
     "prepare.in_sync",
     "prepare.led",
     "prepare.cut",
-    "prepare.leveled",
+    "prepare.fully_replicated",
     "prepare.stored",
     "stop.carry_on",
     "stop.hold",
-    "stop.leveled",
+    "stop.fully_replicated",
     "stop.cut",
     "stop.offset_stored",
     "stop.transactions",
@@ -37,7 +37,7 @@ STEPS: Final = (
     "reconcile.found",
     "reconcile.raised",
     "reconcile.cut",
-    "reconcile.leveled",
+    "reconcile.fully_replicated",
     "reconcile.stored",
 )
 

@@ -14,7 +14,7 @@ from harness.wire.cluster import GROUP, SHARE, TRANSACTION, Cluster, Metadata
 from harness.wire.frames import WireError
 from mirrors.reference.server.destination import reassign_replicas
 from mirrors.reference.server.hub import Hub
-from mirrors.reference.server.metadata_snapshots import Looking
+from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.periodic import keep
 from mirrors.reference.server.state_store import FIRST_MIRROR_ID
@@ -45,7 +45,7 @@ async def create_coordinator_topics(cluster: Cluster) -> None:
 class Strays:
     """Moves strays away. A replica that is to get one first joins the in-sync set here; the keeper sees to that."""
 
-    def __init__(self, hub: Hub, looking: Looking) -> None:
+    def __init__(self, hub: Hub, looking: MetadataSnapshots) -> None:
         self._hub = hub
         self._looking = looking
         self._since: dict[LedPartition, float] = {}
