@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from harness import __version__
 from harness.core.errors import UsageError
 from mirrors.mm2 import config as mm2_config
 from mirrors.reference.driver import config as reference_config
@@ -71,6 +72,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         options=mm2_config.option_docs(),
         check=_check_mm2,
         make=_make_mm2,
+        version=lambda images: images.mirror_version,
     ),
     "reference": MirrorSpec(
         name="reference",
@@ -84,6 +86,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         fails_back=True,
         design=reference_config.design,
         steps=STEPS,
+        version=lambda _: __version__,
     ),
     "external": MirrorSpec(
         name="external",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from harness.clusters.docker.images import ImageSet
     from harness.clusters.pair import RunningTopology
     from harness.topology.clusters import Cluster, Node
     from harness.topology.mirror import Mirror
@@ -86,7 +87,8 @@ class MirrorSpec:
     and reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
     arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options
     and the texts of files that they name → the contract; None: the first one. steps: names at which its processes can
-    be made to crash. reads: options that name a file, whose text is kept with the run.
+    be made to crash. version: of the mirror in these images, where it is known. reads: options that name a file, whose
+    text is kept with the run.
     """
 
     name: str
@@ -101,6 +103,7 @@ class MirrorSpec:
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
     contract: Callable[[Mapping[str, str], Mapping[str, str]], str] | None = None
     steps: tuple[str, ...] = ()
+    version: Callable[[ImageSet], str] = lambda _: ""
     reads: tuple[str, ...] = ()
 
 

@@ -169,11 +169,11 @@ class Nemesis(Protocol):
     kind: NemesisKind
     clusters: tuple[str, ...]  # on what it acts, for listings: A, B, link, mirror
     roles: tuple[str, ...]  # every role it knows
-    default_roles: tuple[str, ...]  # those drawn when the user names none
+    default_roles: tuple[str, ...] = ()  # those drawn when the user names none; empty: all roles
     needs: str  # what a run must have; reads after "needs"
     timing: Timing
-    choices: Mapping[str, tuple[str, ...]]  # parameters that a user may fix, and their values
-    loses_acknowledged: bool  # whether Kafka itself may lose acknowledged writes by it
+    choices: Mapping[str, tuple[str, ...]] = NO_CHOICES  # parameters that a user may fix, and their values
+    loses_acknowledged: bool = False  # whether Kafka itself may lose acknowledged writes by it
     color: str  # of its shading in reports
 
     def targets(self, shape: Shape) -> Sequence[Target]:
@@ -183,6 +183,13 @@ class Nemesis(Protocol):
     def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
         """Choose the parameters, JSON values; pure. Everything random is settled here: a stored spec repeats it."""
         ...
+
+    def fix(self, fixed: Mapping[str, str]) -> dict[str, str]:
+        """The parameters that a user fixed, each of which is one of `choices`, with those that follow from them. Pure.
+
+        Raises: UsageError when they do not go together.
+        """
+        return dict(fixed)
 
     def available(self, topology: Topology) -> Availability:
         """Whether it can act here."""

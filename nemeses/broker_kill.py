@@ -14,12 +14,12 @@ from harness.core.errors import FaultError
 from harness.topology.clusters import NodeState
 from harness.topology.topology import Topology
 from nemeses.base import (
-    NO_CHOICES,
     Availability,
     Bite,
     FaultContext,
     FaultSpec,
     Injected,
+    Nemesis,
     NemesisKind,
     Shape,
     Target,
@@ -38,7 +38,7 @@ from nemeses.support.roles import (
 HEAL_S = 60.0
 
 
-class BrokerKill:
+class BrokerKill(Nemesis):
     """See the module."""
 
     name = "broker-kill"
@@ -46,11 +46,8 @@ class BrokerKill:
     kind: NemesisKind = "broker"
     clusters: tuple[str, ...] = ("A", "B")
     roles = BROKER_ROLES
-    default_roles = BROKER_ROLES
     needs = "a cluster"
     timing = Timing(least_s=2, most_s=8, settle_s=9)
-    choices = NO_CHOICES
-    loses_acknowledged = False
     color = "#e45756"
 
     def targets(self, shape: Shape) -> Sequence[Target]:

@@ -15,7 +15,18 @@ from typing import Any
 
 from harness.core.errors import FaultError, WaitTimeoutError
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
+from nemeses.base import (
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    Nemesis,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 from nemeses.support import netcut
 from nemeses.support.probes import connects
 from nemeses.support.roles import await_healed, broker_params, broker_targets, brokers_available, resolve_and_claim
@@ -24,7 +35,7 @@ HEAL_S = 45.0
 ROLES: tuple[str, ...] = ("leader", "follower", "any")
 
 
-class BrokerPartition:
+class BrokerPartition(Nemesis):
     """See the module."""
 
     name = "broker-partition"
@@ -32,11 +43,9 @@ class BrokerPartition:
     kind: NemesisKind = "broker"
     clusters: tuple[str, ...] = ("A", "B")
     roles = ROLES
-    default_roles = ROLES
     needs = "a cluster of at least two brokers"
     timing = Timing(least_s=2, most_s=8, settle_s=4)
     choices: Mapping[str, tuple[str, ...]] = {"direction": netcut.DIRECTIONS}
-    loses_acknowledged = False
     color = "#72b7b2"
 
     def targets(self, shape: Shape) -> Sequence[Target]:

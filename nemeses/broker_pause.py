@@ -13,7 +13,18 @@ from typing import Any
 from harness.clusters.kafka.request_probe import answers
 from harness.core.errors import FaultError
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
+from nemeses.base import (
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    Nemesis,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
 from nemeses.support.probes import client_address
 from nemeses.support.roles import (
@@ -29,7 +40,7 @@ HEAL_S = 45.0
 PROBE_S = 1.0
 
 
-class BrokerPause:
+class BrokerPause(Nemesis):
     """See the module."""
 
     name = "broker-pause"
@@ -37,11 +48,9 @@ class BrokerPause:
     kind: NemesisKind = "broker"
     clusters: tuple[str, ...] = ("A", "B")
     roles = BROKER_ROLES
-    default_roles = BROKER_ROLES
     needs = "a cluster"
     timing = Timing(least_s=2, most_s=8, settle_s=3)
     choices = CHOICES
-    loses_acknowledged = False
     color = "#4c78a8"
 
     def targets(self, shape: Shape) -> Sequence[Target]:

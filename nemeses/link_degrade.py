@@ -14,7 +14,18 @@ from typing import Any
 from harness.core.errors import FaultError
 from harness.topology.clusters import Link
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
+from nemeses.base import (
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    Nemesis,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 from nemeses.support.link_targets import (
     LINK_NEEDS,
     LINK_ROLES,
@@ -30,7 +41,7 @@ HEAL_S = 15.0
 PRESSED = 0.5  # of the limit: a flow below that was not held back
 
 
-class LinkDegrade:
+class LinkDegrade(Nemesis):
     """See the module."""
 
     name = "link-degrade"
@@ -38,11 +49,9 @@ class LinkDegrade:
     kind: NemesisKind = "link"
     clusters: tuple[str, ...] = ("link",)
     roles = LINK_ROLES
-    default_roles = LINK_ROLES
     needs = LINK_NEEDS
     timing = Timing(least_s=3, most_s=8, settle_s=2)
     choices: Mapping[str, tuple[str, ...]] = {"mode": MODES}
-    loses_acknowledged = False
     color = "#eeca3b"
 
     def targets(self, shape: Shape) -> Sequence[Target]:

@@ -12,10 +12,21 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.core.errors import FaultError
+from harness.core.errors import FaultError, UsageError
 from harness.topology.clusters import Link
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
+from nemeses.base import (
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    Nemesis,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 from nemeses.support.link_targets import (
     LINK_NEEDS,
     LINK_ROLES,
@@ -31,7 +42,7 @@ DIRECTIONS = ("both", "to_cluster", "from_cluster")
 HEAL_S = 15.0
 
 
-class LinkPartition:
+class LinkPartition(Nemesis):
     """See the module."""
 
     name = "link-partition"
@@ -41,11 +52,9 @@ class LinkPartition:
     kind: NemesisKind = "link"
     clusters: tuple[str, ...] = ("link",)
     roles = LINK_ROLES
-    default_roles = LINK_ROLES
     needs = LINK_NEEDS
     timing = Timing(least_s=2, most_s=8, settle_s=2)
     choices: Mapping[str, tuple[str, ...]] = {"mode": MODES, "direction": DIRECTIONS}
-    loses_acknowledged = False
     color = "#f58518"
 
     def targets(self, shape: Shape) -> Sequence[Target]:
@@ -57,6 +66,15 @@ class LinkPartition:
         mode = rng.choice(MODES)
         direction = rng.choice(DIRECTIONS) if mode == "black_hole" else "both"
         return {**link_params(rng, shape, target), "mode": mode, "direction": direction}
+
+    def fix(self, fixed: Mapping[str, str]) -> dict[str, str]:
+        """Only a black hole can cut one direction alone."""
+        found = dict(fixed)
+        if found.get("direction", "both") != "both" and found.setdefault("mode", "black_hole") != "black_hole":
+            raise UsageError("only mode=black_hole cuts one direction alone")
+        if found.get("mode", "black_hole") != "black_hole":
+            found["direction"] = "both"
+        return found
 
     def available(self, topology: Topology) -> Availability:
         """Where links pass through the proxy."""

@@ -20,14 +20,25 @@ from harness.topology.clusters import Node, NodeState
 from harness.topology.mirror import Crashable
 from harness.topology.topology import Topology
 from mirrors.reference.server.steps import STEPS
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
+from nemeses.base import (
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    Nemesis,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 
 MOST_S = 24 * 3600.0  # armed for the whole run: its end cuts the waiting short
 LOOK_S = 0.1
 STAYS_UP_S = 1.5
 
 
-class MirrorCrash:
+class MirrorCrash(Nemesis):
     """See the module."""
 
     name = "mirror-crash"
@@ -35,11 +46,9 @@ class MirrorCrash:
     kind: NemesisKind = "mirror"
     clusters: tuple[str, ...] = ("mirror",)
     roles: tuple[str, ...] = ("all",)
-    default_roles: tuple[str, ...] = ("all",)
     needs = "a mirror with named steps (reference) that the run comes to: a scenario that stops or starts it"
     timing = Timing(least_s=0, most_s=0, settle_s=0, whole_run=True)
     choices: Mapping[str, tuple[str, ...]] = {"step": STEPS, "route": ("A-B", "B-A", "B-C")}
-    loses_acknowledged = False
     color = "#8c564b"
 
     def targets(self, shape: Shape) -> Sequence[Target]:

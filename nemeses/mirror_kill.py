@@ -14,12 +14,12 @@ from harness.core.errors import FaultError
 from harness.topology.clusters import NodeState
 from harness.topology.topology import Topology
 from nemeses.base import (
-    NO_CHOICES,
     Availability,
     Bite,
     FaultContext,
     FaultSpec,
     Injected,
+    Nemesis,
     NemesisKind,
     Shape,
     Target,
@@ -37,7 +37,7 @@ from nemeses.support.mirror_nodes import (
 STAYS_UP_S = 1.5
 
 
-class MirrorKill:
+class MirrorKill(Nemesis):
     """See the module."""
 
     name = "mirror-kill"
@@ -45,11 +45,8 @@ class MirrorKill:
     kind: NemesisKind = "mirror"
     clusters: tuple[str, ...] = ("mirror",)
     roles = MIRROR_ROLES
-    default_roles = MIRROR_ROLES
     needs = MIRROR_NEEDS
     timing = Timing(least_s=2, most_s=8, settle_s=4)
-    choices = NO_CHOICES
-    loses_acknowledged = False
     color = "#b279a2"
 
     def targets(self, shape: Shape) -> Sequence[Target]:

@@ -12,7 +12,18 @@ from typing import Any
 
 from harness.core.errors import FaultError
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
+from nemeses.base import (
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    Nemesis,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
 from nemeses.support.mirror_nodes import (
     MIRROR_NEEDS,
@@ -24,7 +35,7 @@ from nemeses.support.mirror_nodes import (
 )
 
 
-class MirrorPause:
+class MirrorPause(Nemesis):
     """See the module."""
 
     name = "mirror-pause"
@@ -32,11 +43,9 @@ class MirrorPause:
     kind: NemesisKind = "mirror"
     clusters: tuple[str, ...] = ("mirror",)
     roles = MIRROR_ROLES
-    default_roles = MIRROR_ROLES
     needs = MIRROR_NEEDS
     timing = Timing(least_s=2, most_s=8, settle_s=2)
     choices = CHOICES
-    loses_acknowledged = False
     color = "#9d755d"
 
     def targets(self, shape: Shape) -> Sequence[Target]:

@@ -25,7 +25,18 @@ from typing import Any
 from harness.core.errors import FaultError
 from harness.topology.clusters import Cluster, PartitionInfo
 from harness.topology.topology import Topology
-from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target, Timing
+from nemeses.base import (
+    Availability,
+    Bite,
+    FaultContext,
+    FaultSpec,
+    Injected,
+    Nemesis,
+    NemesisKind,
+    Shape,
+    Target,
+    Timing,
+)
 from nemeses.reservations import FaultSkippedError
 from nemeses.support import epochs, mirror_led, netcut, topic_config
 from nemeses.support.election import (
@@ -44,7 +55,7 @@ MIN_INSYNC = {"leader": 1, "elr": 2}
 SETTING = "min.insync.replicas"
 
 
-class UncleanElection:
+class UncleanElection(Nemesis):
     """See the module."""
 
     name = "unclean-election"

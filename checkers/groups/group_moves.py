@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.group_sync import GROUP, commits, moves, places, skipped
-from checkers.views.mirroring import contract_name
+from checkers.views.mirroring import capable
 from checkers.views.tables import Tables
 
 SKIP = AnomalyKind(
@@ -104,7 +104,7 @@ def _rewinds(t: Tables) -> DataFrame:
 
 def _spacing(t: Tables) -> int:
     """Records between two offset syncs of MirrorMaker 2; 0 for mirrors that keep offsets."""
-    if t.meta.test.mirror != "mm2" and not contract_name(t).startswith("mm2"):
+    if not capable(t, "offset_syncs"):
         return 0
     options = t.meta.test.mirror_options
     chosen = [value for name, value in options.items() if name.rpartition("->")[2].endswith("offset.lag.max")]

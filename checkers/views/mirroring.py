@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from harness.core import contracts
 from harness.history.ops import Phase
 
 if TYPE_CHECKING:
@@ -42,24 +43,30 @@ def contract_name(t: Tables) -> str:
     return str(getattr(t, "contract", None) or t.meta.test.contract or "")
 
 
+def capable(t: Tables, capability: str) -> bool:
+    """Whether the mirror has a capability: as the run states it, else as mirrors of its contract have it."""
+    stated = t.meta.capabilities.get(capability)
+    return bool(stated.yes) if stated is not None else capability in contracts.load(_judged_by(t)).capabilities
+
+
+def _judged_by(t: Tables) -> str:
+    return contract_name(t) or "kafka-clean"
+
+
 def keeps_offsets(t: Tables) -> bool:
     """Whether the mirror promises equal offsets and batches: by its probed capability, else by the contract."""
-    probed = t.meta.capabilities.get("offset_identity")
-    return bool(probed.yes) if probed is not None else contract_name(t).startswith("cluster-mirror")
+    return capable(t, "offset_identity")
 
 
 def carries_aborted(t: Tables) -> bool:
     """Whether aborted records are carried too, so that they must be on the destination."""
-    probed = t.meta.capabilities.get("aborted_data")
-    if probed is not None:
-        return probed.yes
-    return contract_name(t) not in ("mm2-read-committed", "mm2-exactly-once")
+    return capable(t, "aborted_data")
 
 
 def own_transactions(t: Tables) -> frozenset[str]:
     """Letters of the destinations on which the mirror writes in transactions of its own, which may be aborted and their
     records written again, whatever the clients of the source do."""
-    if not contract_name(t).startswith("mm2-exactly-once"):
+    if not capable(t, "own_transactions"):
         return frozenset()
     return frozenset(destination for _, destination in t.mirror_pairs)
 

@@ -6,7 +6,7 @@ A contract's name is BASE, BASE/REVISION, or either followed by `+MODIFIER`s: `m
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -38,12 +38,14 @@ class Clause:
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """A contract with its modifiers. base: the name without them."""
+    """A contract with its modifiers. base: the name without them. capabilities: of mirrors that promise it, for
+    histories that do not say what their mirror can do."""
 
     name: str
     base: str
     about: str
     clauses: Mapping[str, tuple[Clause, ...]] = field(default_factory=dict)
+    capabilities: frozenset[str] = frozenset()
 
     def clause(self, kind: str, *, form: str | None = None, cluster: str | None = None) -> Clause:
         """What it says of an anomaly: the last clause that fits, of its form before its kind.
@@ -81,7 +83,13 @@ def load(name: str) -> Contract:
                 clause = _clause(level, value)
                 earlier = () if not clause.on else clauses.get(key, ())
                 clauses[key] = (*earlier, clause)
-    return Contract(name=name, base=base, about=contracts[base]["about"], clauses=clauses)
+    return Contract(
+        name=name,
+        base=base,
+        about=contracts[base]["about"],
+        clauses=clauses,
+        capabilities=frozenset(_capabilities(base)),
+    )
 
 
 def names() -> list[str]:
@@ -116,6 +124,14 @@ def _lineage(name: str) -> Iterator[Mapping[str, Any]]:
     if "extends" in section:
         yield from _lineage(section["extends"])
     yield section
+
+
+def _capabilities(name: str) -> Sequence[str]:
+    """A contract's own list, else the one of what it extends."""
+    found: Sequence[str] = ()
+    for section in _lineage(name):
+        found = section.get("capabilities", found)
+    return found
 
 
 def _parts(modifier: str, family: str) -> Iterator[Mapping[str, Any]]:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import __version__
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.docker.provenance import engine_version, images_used
 from harness.clusters.pair import RunningTopology
@@ -162,7 +161,7 @@ class Stage:
         versions = {
             **self.recorder.run_file.meta.versions,
             "kafka": self.images.kafka_version,
-            "mirror": f"{self.plan.mirror.name} {self._mirror_version()}".strip(),
+            "mirror": f"{self.plan.mirror.name} {self.plan.mirror.version(self.images)}".strip(),
         }
         try:
             versions["docker"] = engine_version(clients)
@@ -170,10 +169,6 @@ class Stage:
         except EngineError as error:
             self.note(str(error))
             return versions, {}
-
-    def _mirror_version(self) -> str:
-        """Of MirrorMaker 2: Kafka's; of the reference: this program's; of any other nobody knows, its image tells."""
-        return {"mm2": self.images.mirror_version, "reference": __version__}.get(self.plan.mirror.name, "")
 
     def capture(self) -> None:
         """The last look at everything, and the logs of every replica."""

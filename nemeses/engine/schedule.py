@@ -157,15 +157,8 @@ class _Drawing:
             duration_s=round(duration_s, 3),
             cluster="link" if nemesis.kind == "link" else target.cluster,
             role=target.role,
-            params={**params, **self._fixed(selection)},
+            params={**params, **selection.fixed},
         )
-
-    @staticmethod
-    def _fixed(selection: Selection) -> dict[str, str]:
-        fixed = dict(selection.fixed)
-        if selection.nemesis.name == "link-partition" and fixed.get("mode", "black_hole") != "black_hole":
-            fixed["direction"] = "both"  # only a black hole can be one-way
-        return fixed
 
 
 def _wants_writes(selection: Selection, target: Target) -> bool:

@@ -50,7 +50,7 @@ class Selection:
             raise UsageError(
                 f"nemesis {self.text!r}: no cluster {self.cluster!r} to act on; {closest(self.cluster, clusters)}"
             )
-        wanted = (self.role,) if self.role is not None else self.nemesis.default_roles
+        wanted = (self.role,) if self.role is not None else self.nemesis.default_roles or self.nemesis.roles
         left = [t for t in possible if self.cluster in (None, t.cluster) and t.role in wanted]
         if not left:
             raise UsageError(f"nemesis {self.text!r}: role {self.role!r} does not exist on clusters of this size")
@@ -79,8 +79,8 @@ def parse(text: str) -> Selection:
         if value not in nemesis.choices[key]:
             raise UsageError(f"nemesis {text!r}: {key} cannot be {value!r}; {closest(value, nemesis.choices[key])}")
         fixed[key] = value
-    if nemesis.name == "link-partition" and fixed.get("direction", "both") != "both":
-        mode = fixed.setdefault("mode", "black_hole")
-        if mode != "black_hole":
-            raise UsageError(f"nemesis {text!r}: only mode=black_hole cuts one direction alone")
+    try:
+        fixed = nemesis.fix(fixed)
+    except UsageError as error:
+        raise UsageError(f"nemesis {text!r}: {error}") from error
     return Selection(text=text.strip(), nemesis=nemesis, cluster=match["cluster"] or None, role=role, fixed=fixed)

@@ -21,7 +21,7 @@ from kio.static.primitive import i32, i32Timedelta, i64
 from harness.core.errors import ClusterError, FaultError
 from harness.topology.clusters import Cluster, Link, PartitionInfo
 from harness.wire.batches import headers
-from nemeses.base import NO_CHOICES, Bite, FaultContext, FaultSpec, Injected, NemesisKind, Shape, Target
+from nemeses.base import Bite, FaultContext, FaultSpec, Injected, Nemesis, NemesisKind, Shape, Target
 from nemeses.support.direct import ask, high_watermark
 from nemeses.support.link_targets import await_link, claim_link
 
@@ -71,16 +71,13 @@ def cut_off(context: FaultContext, spec: FaultSpec) -> CutOff:
     return CutOff(cluster=cluster, link=link, passed=passed, target=target, reach=reach)
 
 
-class SourceCutOff:
+class SourceCutOff(Nemesis):
     """What those nemeses have in common; each brings its name, description, timing, `available` and `inject`."""
 
     name: str
     kind: NemesisKind = "link"
     clusters: tuple[str, ...] = ("link",)
     roles: tuple[str, ...] = ("all",)
-    default_roles: tuple[str, ...] = ("all",)
-    choices: Mapping[str, tuple[str, ...]] = NO_CHOICES
-    loses_acknowledged = False
 
     def targets(self, shape: Shape) -> Sequence[Target]:
         """The source of the first mirror; nothing where no link leads to it through the proxy."""
