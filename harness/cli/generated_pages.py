@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from harness.cli.listing import LISTINGS
+from harness.cli.tree_page import with_tree
 
 NOTE = "<!-- Generated from the code by `make docs`; do not edit. -->"
 
@@ -22,6 +23,7 @@ def pages() -> dict[str, str]:
     """File name in docs/ → its text."""
     made = {f"{what}.md": _page(what) for what in _TITLES}
     made["history-format.md"] = _history_format()
+    made["architecture.md"] = with_tree((_FOLDER / "architecture.md").read_text(encoding="utf-8"))
     return made | _claims()
 
 
