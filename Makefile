@@ -66,6 +66,7 @@ fmt: setup
 
 docs: setup
 	$(BIN)/python -m harness.cli.generated_pages
+	PYTHONPATH=tests:. $(BIN)/python -m model.table
 
 lock:
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-annotate --no-header \

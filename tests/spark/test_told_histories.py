@@ -5,6 +5,9 @@ Many stories go through the importer and the judge in one file per contract.
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 import told_chains
 import told_cycles
@@ -14,6 +17,9 @@ import told_mm2
 import told_values
 from jsonl_story import Pack
 from pyspark.sql import SparkSession
+
+for _file in sorted(Path(__file__).parent.glob("told_*.py")):
+    import_module(_file.stem)  # its stories add themselves to their packs
 
 PACKS: dict[str, Pack] = {
     "kafka": told_cycles.KAFKA,
