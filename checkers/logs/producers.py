@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.log_comparison import batch_pairs
 from checkers.views.mirrored_values import bounds
-from checkers.views.mirroring import PAIR, keeps_offsets, keeps_producer_ids, once
+from checkers.views.mirroring import PAIR, keeps_offsets, keeps_producer_ids
 from checkers.views.tables import PARTITION, Tables
 from checkers.views.txn_batches import MARKERS, counting_batches
 
@@ -102,7 +102,7 @@ def _batches(t: Tables) -> DataFrame:
             F.lag("holes").over(epochs).alias("earlier_holes"),
         )
 
-    found = once(t, "producer_batches", build)
+    found = t.once("producer_batches", build)
     assert found is not None
     return found
 
@@ -143,7 +143,7 @@ def _colliding(t: Tables) -> DataFrame:
             .select(*_KEY, "first.*")
         )
 
-    found = once(t, "colliding", build)
+    found = t.once("colliding", build)
     assert found is not None
     return found
 

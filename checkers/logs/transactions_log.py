@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.mirrored_values import bounds
-from checkers.views.mirroring import PAIR, keeps_offsets, once
+from checkers.views.mirroring import PAIR, keeps_offsets
 from checkers.views.tables import PARTITION, Tables
 from checkers.views.txn_batches import txn_batches, txn_names
 
@@ -91,7 +91,7 @@ def _late(t: Tables) -> DataFrame:
         )
         return rows.withColumn("open", F.col("end_offset").isNull())
 
-    found = once(t, "late_writes", build)
+    found = t.once("late_writes", build)
     assert found is not None
     return found
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.log_comparison import batch_pairs, record_pairs, unequal_partitions
 from checkers.views.mirrored_values import bounds, carried
-from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets, once, unclean_clusters
+from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets, unclean_clusters
 from checkers.views.tables import Tables
 
 _NEEDS = ("batches", "records", "log_ends")
@@ -82,7 +82,7 @@ def ranges(t: Tables) -> DataFrame | None:
     if where is None or not keeps_offsets(t):
         return None
     both = where.where("from_log and b_end is not null")
-    local = once(t, "locally_written", _locally_written)
+    local = t.once("locally_written", _locally_written)
     assert local is not None
     both = both.join(F.broadcast(local), list(PAIR[1:]), "left")
     # Where nobody but the mirror wrote, and it has not given up, what both hold at an offset is its work, all of it.
@@ -107,7 +107,7 @@ def _batches(t: Tables) -> DataFrame | None:
     if where is None:
         return None
     plain = where.where(~F.col("compacted"))
-    return once(t, "batch_pairs", lambda _: batch_pairs(t, plain.select(*PAIR, "low", "high")))
+    return t.once("batch_pairs", lambda _: batch_pairs(t, plain.select(*PAIR, "low", "high")))
 
 
 def _records(t: Tables) -> DataFrame | None:
@@ -122,7 +122,7 @@ def _records(t: Tables) -> DataFrame | None:
         named = look.select(*PAIR, "compacted", *_NAMES)
         return rows.join(F.broadcast(named), list(PAIR))
 
-    return once(t, "record_pairs", build)
+    return t.once("record_pairs", build)
 
 
 _NAMES = ("source_topic", "destination_topic")
@@ -131,7 +131,7 @@ _NAMES = ("source_topic", "destination_topic")
 def diverged(t: Tables) -> DataFrame | None:
     """First difference of each partition of a pair where an unclean election happened: PAIR, offset, what. It covers
     the tail that only one side holds. None when there was none, or the mirror does not keep offsets."""
-    return once(t, "diverged", _diverged)
+    return t.once("diverged", _diverged)
 
 
 def _diverged(t: Tables) -> DataFrame | None:
@@ -271,7 +271,7 @@ def moved_values(t: Tables) -> DataFrame | None:
     offset), offset (the destination's). None where the mirror does not keep offsets, or nothing is compacted."""
     if not _compacted(t):
         return None
-    return once(t, "moved", _moved)
+    return t.once("moved", _moved)
 
 
 def _moved(t: Tables) -> DataFrame | None:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from checkers.views.mirror_spans import stop_targets
 from checkers.views.mirrored_values import bounds
-from checkers.views.mirroring import PAIR, once
+from checkers.views.mirroring import PAIR
 from checkers.views.txn_batches import outcomes
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _TXN = ("source", "destination", "txn")
 def asked(t: Tables) -> DataFrame:
     """When the stop of each stopped partition was asked for: PAIR, asked_ns. Where no operation says it, the partition
     was seen stopped then."""
-    found = once(t, "stop_asked", _asked)
+    found = t.once("stop_asked", _asked)
     assert found is not None
     return found
 

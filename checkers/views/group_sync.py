@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from checkers.views.lives import undecided, with_era_at
 from checkers.views.mirror_spans import stop_begins
-from checkers.views.mirroring import once, unclean_clusters
+from checkers.views.mirroring import unclean_clusters
 from checkers.views.tables import PARTITION
 from harness.history.ops import Phase
 
@@ -42,7 +42,7 @@ def source_of(cluster: Column | str) -> Column:
 def written(t: Tables) -> DataFrame:
     """One row per offset written or seen on a destination: GROUP, origin_topic, kind, event, time_ns, offset,
     source_offset, low, high."""
-    found = once(t, "group_written", _written)
+    found = t.once("group_written", _written)
     assert found is not None
     return found
 
@@ -114,7 +114,7 @@ def out_of_range(t: Tables) -> DataFrame:
         first = F.min_by(F.struct("time_ns", "low", "high", "event"), "time_ns")
         return bad.groupBy(*GROUP, "kind", "offset").agg(first.alias("f")).select(*GROUP, "kind", "offset", "f.*")
 
-    found = once(t, "group_out_of_range", build)
+    found = t.once("group_out_of_range", build)
     assert found is not None
     return found
 
@@ -124,7 +124,7 @@ def moves(t: Tables) -> DataFrame:
     stopped without having done so: GROUP, origin_topic, kind, resumed (where their first poll stood), op_index, time_ns
     (of that poll), synced (the last offset written before; null: none), processed (offset on the source from which on
     the group had processed nothing; null: unknown)."""
-    found = once(t, "group_moves", _moves)
+    found = t.once("group_moves", _moves)
     assert found is not None
     return found
 
@@ -202,7 +202,7 @@ def places(t: Tables) -> DataFrame:
 def skipped(t: Tables) -> DataFrame:
     """Records of a destination before the point where a moved group resumed, that it had neither processed on the
     source nor read anywhere: GROUP, kind, offset, value, resumed, op_index, synced."""
-    found = once(t, "group_skipped", _skipped)
+    found = t.once("group_skipped", _skipped)
     assert found is not None
     return found
 

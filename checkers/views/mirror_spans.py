@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.mirroring import once
-
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
@@ -48,7 +46,7 @@ def stop_targets(t: Tables) -> DataFrame:
 def spans(t: Tables) -> DataFrame:
     """Spans of time in which a partition was mirrored without a break: KEY, state (the first), from_ns, until_ns (null:
     to the end of the history)."""
-    found = once(t, "mirror_spans", _spans)
+    found = t.once("mirror_spans", _spans)
     assert found is not None
     return found
 

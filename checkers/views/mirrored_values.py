@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views.lives import with_ended
-from checkers.views.mirroring import NEVER, PAIR, carries_aborted, keeps_offsets, once, scopes
+from checkers.views.mirroring import NEVER, PAIR, carries_aborted, keeps_offsets, scopes
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -31,7 +31,7 @@ def carried(t: Tables) -> DataFrame | None:
 
     None without a mirrored partition whose logs are known.
     """
-    return once(t, "carried", _carried)
+    return t.once("carried", _carried)
 
 
 def _carried(t: Tables) -> DataFrame | None:
@@ -119,7 +119,7 @@ def bounds(t: Tables) -> DataFrame | None:
 
     The recorded cut; everything where the run waited for it; else what lies before the last record that was carried.
     """
-    return once(t, "bounds", _bounds)
+    return t.once("bounds", _bounds)
 
 
 def _bounds(t: Tables) -> DataFrame | None:
@@ -150,7 +150,7 @@ def explained_copies(t: Tables) -> DataFrame | None:
     that the source no longer holds, with no record between that it does hold.
     None when there is nothing of the kind.
     """
-    return once(t, "explained_copies", _explained)
+    return t.once("explained_copies", _explained)
 
 
 def _explained(t: Tables) -> DataFrame | None:

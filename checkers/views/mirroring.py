@@ -6,9 +6,7 @@ a partition of a pair is named by the topic's name on A (`origin_topic`) and its
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -24,18 +22,6 @@ PAIR = ("source", "destination", "origin_topic", "partition")
 
 NEVER = (1 << 63) - 1
 _NOT_GOING_ON = ("STOPPED", "STOPPING", "PAUSED", "PAUSING", "FAILED")
-_SHARED: WeakKeyDictionary[Tables, dict[str, DataFrame | None]] = WeakKeyDictionary()
-
-
-def once(t: Tables, name: str, build: Callable[[Tables], DataFrame | None]) -> DataFrame | None:
-    """A view that several checkers of one run share, built and cached on first use."""
-    with t.locks["views"]:
-        views = _SHARED.setdefault(t, {})
-    with t.locks[f"once {name}"]:
-        if name not in views:
-            frame = build(t)
-            views[name] = None if frame is None else t.cache(frame)
-        return views[name]
 
 
 def contract_name(t: Tables) -> str:
@@ -143,7 +129,7 @@ def scopes(t: Tables) -> DataFrame | None:
     Not in it: topics the mirror was not asked to carry, and partitions whose log on the destination was not captured.
     None without a pair.
     """
-    return once(t, "scopes", _scopes)
+    return t.once("scopes", _scopes)
 
 
 def _scopes(t: Tables) -> DataFrame | None:

@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from checkers.views.history import KEY
 from checkers.views.history_facts import OUT_OF_RANGE
 from checkers.views.lives import undecided, with_era
-from checkers.views.mirroring import once
 from checkers.views.turns import with_branch
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def given(t: Tables) -> DataFrame | None:
     time_ns, offset (to be read next; of a log start what it was at least), how, group. None when there is none."""
     if not t.facts.moves:
         return None
-    return once(t, "positions_given", _given)
+    return t.once("positions_given", _given)
 
 
 def _given(t: Tables) -> DataFrame | None:
@@ -173,7 +172,7 @@ def moves(t: Tables) -> tuple[DataFrame, DataFrame] | None:
     (the event is a poll itself), lost (a poll found its position outside the log)."""
     if not (t.facts.moves or REBALANCE in t.facts.actions or t.facts.out_of_range or _unknown_polls(t)):
         return None
-    found = once(t, "positions_moved", _moved)
+    found = t.once("positions_moved", _moved)
     assert found is not None
     event = F.struct("at", "poll", "lost")
     assigns = F.collect_list(F.when(F.col("f") == "assign", F.col("at")))

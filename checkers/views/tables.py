@@ -8,6 +8,7 @@ and `origin_topic` the name on A (`canonical`), so that two clusters can be join
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -75,6 +76,16 @@ class Tables:
     def cache(self, frame: DataFrame) -> DataFrame:
         """Compute a view now, once, for several checkers (see `scratch`); removed by `close`."""
         return self._scratch.keep(frame)
+
+    def once(self, name: str, build: Callable[[Tables], DataFrame | None]) -> DataFrame | None:
+        """A view of another module (None: there is nothing of it), built and cached when it is first asked for."""
+        key = f"once {name}"
+        built: dict[str, DataFrame | None] = self.__dict__
+        with self.locks[key]:
+            if key not in built:
+                frame = build(self)
+                built[key] = None if frame is None else self.cache(frame)
+            return built[key]
 
     def is_empty(self, frame: DataFrame) -> bool:
         """Whether it is a cached view (itself, not one made of it) without rows."""

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.views.mirror_spans import MIRRORED as _MIRRORED
-from checkers.views.mirroring import PAIR, keeps_offsets, once, scopes, states
+from checkers.views.mirroring import PAIR, keeps_offsets, scopes, states
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -26,7 +26,7 @@ def turned(t: Tables) -> DataFrame | None:
     """
     if not t.has("mirror_states") or not t.has("records") or not keeps_offsets(t):
         return None
-    return once(t, "turned", _turned)
+    return t.once("turned", _turned)
 
 
 def _turned(t: Tables) -> DataFrame | None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.mirroring import once
 from checkers.views.tables import PARTITION, REPLICA
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def txn_batches(t: Tables) -> DataFrame:
     producer_id, producer_epoch, coordinator_epoch, leader_epoch, timestamp, txn, high_watermark, last_stable, look_ns,
     and end_offset, end_type, end_time, end_epoch: of the first marker of that producer behind it (null: open);
     last_marker, last_marker_epoch: offset and greatest producer epoch of its markers before."""
-    found = once(t, "txn_batches", _build)
+    found = t.once("txn_batches", _build)
     assert found is not None
     return found
 
@@ -87,7 +86,7 @@ def _build(t: Tables) -> DataFrame:
 def txn_names(t: Tables) -> DataFrame:
     """Which transaction a data batch belongs to, as clients or an imported history named it: cluster, topic, partition,
     base_offset, txn, outcome, decided_index, decided_ns. Only on the cluster that the transaction was sent to."""
-    found = once(t, "txn_names", _names)
+    found = t.once("txn_names", _names)
     assert found is not None
     return found
 

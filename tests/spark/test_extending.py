@@ -1,4 +1,4 @@
-"""docs/extending.md, gone through in a copy of the tree: its templates, put where it says, pass every check there is."""
+"""docs/extending.md, gone through in a copy of the tree: its templates, put where it says, pass every check."""
 
 from __future__ import annotations
 
