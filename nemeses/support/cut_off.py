@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
-from kio.schema.fetch.v12.response import FetchResponse
 from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
@@ -114,7 +113,7 @@ def first_gap(cluster: Cluster, info: PartitionInfo, offset: int) -> tuple[int, 
     )
     if info.leader is None:
         raise ClusterError(f"{info.topic}-{info.partition} on cluster {cluster.name} has no leader")
-    found = ask(cluster, info.leader, message, FetchResponse).responses[0].partitions[0]
+    found = ask(cluster, info.leader, message).responses[0].partitions[0]
     if found.error_code is not ErrorCode.none:
         raise ClusterError(
             f"{info.topic}-{info.partition} on cluster {cluster.name} cannot be read: {found.error_code.name}"

@@ -10,20 +10,16 @@ import datetime
 from typing import Any
 
 from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kio.schema.delete_records.v2.response import DeleteRecordsResponse
-from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
-from kio.schema.elect_leaders.v2.response import ElectLeadersResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from harness.clusters.kafka.request_probe import request
 from harness.core.errors import ClusterError
 from harness.topology.clusters import Cluster, NodeState, PartitionInfo
+from harness.wire.client import WireError
 from harness.wire.topic_configs import alteration, entries_in, own_entries
 from nemeses.support.probes import client_address
 
@@ -42,7 +38,7 @@ def high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
     message = ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=(topic,))
     if info.leader is None:
         raise ClusterError(f"{info.topic}-{info.partition} on cluster {cluster.name} has no leader")
-    found = ask(cluster, info.leader, message, ListOffsetsResponse).topics[0].partitions[0]
+    found = ask(cluster, info.leader, message).topics[0].partitions[0]
     if found.error_code is not ErrorCode.none:
         raise ClusterError(
             f"broker {info.leader} of cluster {cluster.name} does not tell the end of {info.topic}-{info.partition}: "
@@ -63,7 +59,7 @@ def delete_records(cluster: Cluster, info: PartitionInfo, offset: int) -> int:
         topics=(DeleteRecordsTopic(name=TopicName(info.topic), partitions=(part,)),),
         timeout=i32Timedelta.parse(datetime.timedelta(seconds=REQUEST_S - 1)),
     )
-    found = ask(cluster, info.leader, message, DeleteRecordsResponse).topics[0].partitions[0]
+    found = ask(cluster, info.leader, message).topics[0].partitions[0]
     if found.error_code is not ErrorCode.none:
         raise ClusterError(
             f"records of {info.topic}-{info.partition} on cluster {cluster.name} cannot be deleted: "
@@ -82,7 +78,7 @@ def elect_unclean(cluster: Cluster, info: PartitionInfo) -> str | None:
         topic_partitions=(TopicPartitions(topic=TopicName(info.topic), partitions=(i32(info.partition),)),),
         timeout=i32Timedelta.parse(datetime.timedelta(seconds=REQUEST_S - 1)),
     )
-    answer = _ask_any(cluster, message, ElectLeadersResponse)
+    answer = _ask_any(cluster, message)
     if answer.error_code is not ErrorCode.none:
         return str(answer.error_code.name)
     for result in answer.replica_election_results:
@@ -97,7 +93,7 @@ def topic_setting(cluster: Cluster, topic: str, name: str) -> str | None:
 
     Raises: ClusterError.
     """
-    answer = _ask_any(cluster, own_entries((topic,)), DescribeConfigsResponse)
+    answer = _ask_any(cluster, own_entries((topic,)))
     result = answer.results[0]
     if result.error_code is not ErrorCode.none:
         raise ClusterError(f"cluster {cluster.name} does not tell {name} of {topic}: {result.error_code.name}")
@@ -109,31 +105,31 @@ def set_topic_setting(cluster: Cluster, topic: str, name: str, value: str | None
 
     Raises: ClusterError.
     """
-    answer = _ask_any(cluster, alteration(topic, {name: value}), IncrementalAlterConfigsResponse).responses[0]
+    answer = _ask_any(cluster, alteration(topic, {name: value})).responses[0]
     if answer.error_code is not ErrorCode.none:
         raise ClusterError(
             f"cluster {cluster.name} does not change {name} of {topic}: {answer.error_code.name} {answer.error_message}"
         )
 
 
-def ask(cluster: Cluster, broker: int, message: Any, answer: type[Any]) -> Any:
+def ask(cluster: Cluster, broker: int, message: Any) -> Any:
     """One request to one broker. Raises: ClusterError when it does not answer, or serves no clients."""
     address = client_address(cluster, cluster.brokers[broker])
     if address is None:
         raise ClusterError(f"broker {broker} of cluster {cluster.name} serves no clients")
     try:
-        return request(*address, message, answer, timeout_s=REQUEST_S)
-    except OSError as error:
+        return request(*address, message, timeout_s=REQUEST_S)
+    except WireError as error:
         raise ClusterError(f"broker {broker} of cluster {cluster.name} does not answer: {error}") from error
 
 
-def _ask_any(cluster: Cluster, message: Any, answer: type[Any]) -> Any:
+def _ask_any(cluster: Cluster, message: Any) -> Any:
     """The answer of the first broker that gives one, of those whose containers run."""
     errors = []
     running = [broker for broker, node in sorted(cluster.brokers.items()) if node.state() is NodeState.RUNNING]
     for broker in running:
         try:
-            return ask(cluster, broker, message, answer)
+            return ask(cluster, broker, message)
         except ClusterError as error:
             errors.append(str(error))
     raise ClusterError("; ".join(errors) or f"no broker of cluster {cluster.name} runs")

@@ -13,6 +13,7 @@ from harness.clusters.kafka.request_probe import answers, metadata
 from harness.core.errors import ClusterError, FaultError, ShatterError
 from harness.core.wait import wait_until
 from harness.topology.clusters import Cluster, Node, NodeRole, NodeState
+from harness.wire.client import WireError
 
 
 def client_address(cluster: Cluster, node: Node) -> tuple[str, int] | None:
@@ -70,7 +71,7 @@ def out_of_sync(
             continue
         try:
             said = metadata(*address, topics=None, timeout_s=2)
-        except OSError:
+        except WireError:
             continue
         answered = True
         for topic in said.topics:

@@ -24,6 +24,7 @@ from harness.core.errors import ClusterError
 from harness.core.internal_topics import is_internal
 from harness.core.wait import wait_until
 from harness.topology.clusters import Node, NodeState, PartitionInfo
+from harness.wire.client import WireError
 
 T = TypeVar("T")
 LOOK_S = 2.0
@@ -184,7 +185,7 @@ class KafkaCluster:
         node = self._nodes[node_id]
         try:
             known = sorted(int(broker.node_id) for broker in self._metadata(node_id, ()).brokers)
-        except OSError as error:
+        except WireError as error:
             return (
                 f"{node.name} is {node.state()} and does not answer at {node.address}:{kafka.CLIENTS_PORT} ({error}); "
                 "the engine must run on this machine, so that containers can be reached by address"
@@ -257,7 +258,7 @@ class KafkaCluster:
         def one(node_id: int) -> tuple[int, T] | None:
             try:
                 return node_id, question(node_id)
-            except OSError:
+            except WireError:
                 return None
 
         if not node_ids:
