@@ -15,6 +15,7 @@ from harness.wire.cluster import Cluster
 from mirrors.reference.server.design import StateKey
 from mirrors.reference.server.model import PartitionRecord
 from mirrors.reference.server.state_store import StateStore
+from mirrors.reference.server.states import PartitionState as S
 from tests.cluster.reference_run import Mirror, identical, replica_logs, running, until
 
 PARTITIONS = 6
@@ -130,5 +131,38 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
                 ends = [max(batch.next_offset for batch in headers(b"".join(log))) for log in logs.values()]
                 assert min(ends) == 7  # five of A's, the stop's reset record, and the local one
             back.cancel()
+
+    asyncio.run(body())
+
+
+def test_what_only_a_dead_process_knew_of_is_taken_over_by_the_other(
+    pair: RunningTopology, topic: str, produce: Callable[..., None]
+) -> None:
+    a = pair.clusters["A"]
+    a.create_topic(topic, partitions=PARTITIONS, replication=3)
+
+    async def body() -> None:
+        async with running(pair) as one, running(pair, broker_id=101) as two:
+            for mirror in (one, two):
+                live = mirror.process.peers.live
+                await until(lambda live=live: live() == {100, 101}, 10, lambda live=live: str(live()))
+                await mirror.process.lifecycle.until_not_fenced()
+            theirs = two.process.lifecycle.records
+            theirs.clear()  # as on a destination that has never had a mirror: nothing names the other process
+            (found,) = [t for t in await one.process.mirrors.discover(one.name) if t.name == topic]
+            await one.process.mirrors.add_topic(one.name, found)
+            keys = [key for key in one.process.lifecycle.records if key.topic == topic]
+            assert keys
+            one.process._tasks[0].cancel()  # no heartbeat more
+            await until(
+                lambda: all(key in theirs and theirs[key].owner == 101 for key in keys), 40, lambda: str(theirs)
+            )
+            two.keys = keys
+            await two.until_state(S.MIRRORING)
+            for key in keys:
+                await asyncio.to_thread(produce, a.bootstrap, topic, [b"v"], partition=key.partition)
+            for n in range(len(keys)):
+                await two.until_at(1, n)
+            await two.stop_mirroring()
 
     asyncio.run(body())

@@ -59,6 +59,9 @@ class Sharing:
         self._looking = looking
         self._peers = peers
         self._handing_over = handing_over
+        self._met: set[int] = (
+            set()
+        )  # processes that were alive: they may have partitions that this one has not heard of
         self._missed_since: dict[int, float] = {}
         self._together: tuple[frozenset[int], float] = (frozenset(), 0.0)  # who lives, and since when
 
@@ -80,12 +83,14 @@ class Sharing:
             early = not self._peers.alone and now - self._hub.suspected_at < _GONE_S + _EVERY_S
             if early or not await self._renew():
                 return
-        owners = {record.owner for record in self._life.records.values()} | set(self._missed_since)
+        self._met |= live - {self._hub.me}
+        owners = {record.owner for record in self._life.records.values()} | set(self._missed_since) | self._met
         for process in owners - live:
             since = self._missed_since.setdefault(process, now)
             if now - since >= _GONE_S:
                 await self._take_over(process, live)
                 del self._missed_since[process]
+                self._met.discard(process)
         for process in live & set(self._missed_since):
             del self._missed_since[process]
         await self._handing_over.adopt(meta)
