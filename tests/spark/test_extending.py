@@ -91,6 +91,6 @@ def test_unit_tests_of_registries_contracts_and_pages(tree: Path) -> None:
 
 
 def test_the_story_shows_its_kind_and_the_clean_twin_nothing(tree: Path) -> None:
-    story = "value_of_a_thousand_and_one_characters"
+    story = "value_of_more_than_a_thousand_characters"
     out = run(tree, "-m", "pytest", "-q", "tests/spark/test_told_histories.py", "-k", story)
     assert "2 passed" in out
