@@ -101,7 +101,7 @@ class DivergenceHandler:
         deadline = self._hub.clock() + _LEVEL_S
         while self._hub.clock() < deadline and not led.fully_replicated:
             await asyncio.sleep(0.05)
-        life.crash.reached("reconcile.fully_replicated")
+        life.crash.reached("reconcile.leveled")
         record = life.record_of(mirrored)
         await life.save([replace(record, source_epochs=mirrored.source_epochs.entries)])
         life.crash.reached("reconcile.stored")

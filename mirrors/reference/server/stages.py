@@ -90,7 +90,7 @@ class Stages:
         await self._cut(cuts, "the rest is to be mirrored over")
         self._reached("prepare.cut")
         level = await self._until_level(led, _LEVEL_S)
-        self._reached("prepare.fully_replicated")
+        self._reached("prepare.leveled")
         await self._learn_source_epochs(level)
         await life.save(
             [
@@ -162,7 +162,7 @@ class Stages:
         await self._until_level(led, self._hub.settings.drain_s)
         await self._cut({m: m.led.high_watermark or 0 for m in led if _uneven(m)}, "all in-sync followers have it")
         level = await self._until_level(led, _LEVEL_S)
-        self._reached("stop.fully_replicated")
+        self._reached("stop.leveled")
         on_stop, reset = self._hub.design.on_stop, PID_RESET[self._hub.design.pid_reset_record]
         ends = await asyncio.gather(*(CUT_AT_STOP[on_stop](self._hub, m.led) for m in level))
         await self._cut(dict(zip(level, ends, strict=True)), "no transaction is open there")

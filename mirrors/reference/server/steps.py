@@ -20,11 +20,11 @@ STEPS: Final = (
     "prepare.in_sync",
     "prepare.led",
     "prepare.cut",
-    "prepare.fully_replicated",
+    "prepare.leveled",
     "prepare.stored",
     "stop.carry_on",
     "stop.hold",
-    "stop.fully_replicated",
+    "stop.leveled",
     "stop.cut",
     "stop.offset_stored",
     "stop.transactions",
@@ -37,7 +37,7 @@ STEPS: Final = (
     "reconcile.found",
     "reconcile.raised",
     "reconcile.cut",
-    "reconcile.fully_replicated",
+    "reconcile.leveled",
     "reconcile.stored",
 )
 
