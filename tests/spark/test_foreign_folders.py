@@ -122,7 +122,7 @@ def test_nothing_is_written_through_links(spark: SparkSession, tmp_path: Path, p
         judge(plain, None, spark)
     (plain / "results").unlink()
     (plain / "results.json").symlink_to(victim)
-    with pytest.raises(StorageError, match=r"results\.json is a symbolic link, which is not written over"):
+    with pytest.raises(StorageError, match=r"results\.json is a symbolic link, which is not overwritten"):
         judge(plain, None, spark)
     (plain / "results.json").unlink()
     (plain / "report.html").symlink_to(victim)

@@ -71,7 +71,7 @@ def test_an_export_writes_over_regular_files_only(run: Path, tmp_path: Path, kin
     out.unlink()
     in_the_way(out, kind)
     before = out.lstat()
-    with pytest.raises(StorageError, match=r"out\.edn is a .*, which is not written over; name a regular file"):
+    with pytest.raises(StorageError, match=r"out\.edn is a .*, which is not overwritten; name a regular file"):
         export_run(run, edn=out, cluster="A")
     after = out.lstat()
     assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)

@@ -103,7 +103,7 @@ def by_hand(why: str) -> str:
     """A sentence that ends with what to do about a missing or stopped engine on this system."""
     system = system_name()
     if find_command("systemctl") and _SYSTEMD.is_dir() and find_command("dockerd"):
-        return f"{why}; start it with `sudo systemctl start docker`, then call this again"
+        return f"{why}; start it with `sudo systemctl start docker`, then run this again"
     return (
         f"{why}; on Debian or Ubuntu call `sudo shatter doctor --fix`; on {system} install Docker Engine (or Docker "
         "Desktop, or Podman with its Docker socket), start it, set DOCKER_HOST if its socket is elsewhere, and call "
