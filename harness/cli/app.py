@@ -171,7 +171,7 @@ def check(
 def claims(
     names: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="these claims only")] = None,
     out: OutOption = Path("runs"),
-    run: Annotated[bool, typer.Option("--run", help="run tests of claims that no stored run covers yet (hours)")] = False,
+    run: Annotated[bool, typer.Option("--run", help="run the tests that no stored run covers yet (hours)")] = False,
     write: Annotated[Path | None, typer.Option(help="write claims.md and claims.html into this folder")] = None,
     master: MasterOption = "local[*]",
 ) -> None:

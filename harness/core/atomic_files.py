@@ -33,7 +33,7 @@ def kind_of(path: Path) -> str | None:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no regular file")
+    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a regular file")
 
 
 def refuse_target(path: Path) -> None:

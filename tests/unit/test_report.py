@@ -182,7 +182,7 @@ def test_what_the_mirror_carried_under_each_fault_is_shown(run: Path) -> None:
     console = Console(file=io.StringIO(), width=300)
     print_results(console, parse_results(document), run=run, report=None)
     assert "carried under faults, records  531 (broker-kill on A)" in console.file.getvalue()  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="carried_under_faults holds something else"):
+    with pytest.raises(TypeError, match="carried_under_faults must hold objects"):
         parse_results({**document, "carried_under_faults": [1]})
 
 
