@@ -6,7 +6,7 @@ import reprlib
 from typing import Any, Final
 
 MOST_DEEP: Final = 50
-"""Levels of a JSON or TOML document that somebody wrote for a test or a run."""
+"""Levels of nesting that a JSON or TOML document of a test or a run may have."""
 
 
 def too_deep(document: Any, *, most: int = MOST_DEEP) -> bool:

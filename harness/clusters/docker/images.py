@@ -156,7 +156,7 @@ def ensure_images(
 def layout_version(client: docker.DockerClient, image: str) -> tuple[str, str | None]:
     """(Kafka's version, MirrorMaker 2's version or None) in an image with the official layout.
 
-    Raises: ImageError when /opt/kafka/libs has no Kafka, or the image has no shell to look with.
+    Raises: ImageError when /opt/kafka/libs has no Kafka, or the image has no shell to list files with.
     """
     wanted = f"an image with Kafka's jars in {_LIBS} as apache/kafka has (4.0 or newer)"
     try:

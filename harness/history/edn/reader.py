@@ -98,7 +98,7 @@ class EdnReader:
 
     def __iter__(self) -> Iterator[Any]:
         rest, pending = "", 0
-        while chunk := self._source.read(max(_CHUNK, len(rest))):  # a long string is not scanned anew for every chunk
+        while chunk := self._source.read(max(_CHUNK, len(rest))):  # a long string is not rescanned for every chunk
             rest += chunk
             if cut := _cut(rest):
                 tokens, used = _complete(rest[:cut])

@@ -136,7 +136,7 @@ def add(builder: RunBuilder, line: Mapping[Any, Any], index: int, time_ns: int) 
         return
     type_, process = line.get(":was"), line.get(":by")
     if type(f) not in (str, Keyword) or type(process) is not str or type(type_) is not Keyword:
-        raise BesideError("expected an event beside Jepsen's to have :f, :was and :by")
+        raise BesideError("expected an event of :process :beside to have :f, :was and :by")
     if type_.name not in _TYPES:
         raise BesideError(f"expected :was to be :invoke, :ok, :fail or :info, found {to_edn(type_)}")
     values = {name: line.get(f":{name.replace('_', '-')}") for name in (*_TEXTS, "replica", "retry")}
