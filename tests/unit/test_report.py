@@ -113,7 +113,7 @@ def test_the_html_tells_verdict_witness_and_faults_and_escapes(run: Path) -> Non
     assert "A append-0-1 offset 7 is not in B &amp; &lt;gone&gt;" in text
     assert "a &lt;b&gt; c" in text
     assert "A-broker-2" in text
-    assert "Looked for and not found: <code>phantom</code>" in text
+    assert "Checked and not found: <code>phantom</code>" in text
     assert "<code>topic_id</code>: table batches is missing" in text
     assert "plotly" in text
     assert 'src="http' not in text
