@@ -33,8 +33,8 @@ campaign: engine
 	$(BIN)/shatter images
 	$(BIN)/shatter campaign $(CAMPAIGN)
 
-# Building images and most tests on real clusters mostly wait: lint and units go beside the one, Spark's beside the
-# other, in two processes of two gigabytes each. Tests that race with Kafka's own time-outs get the machine to themselves.
+# Building images and most tests on real clusters mostly wait: `make check` runs in parallel with the images, the Spark
+# tests (two processes of two gigabytes each) with the cluster tests. Tests that race with Kafka's time-outs run alone.
 RACES := tests/cluster/test_nemeses.py tests/cluster/test_append_faults.py
 SLOWEST := --durations=25 --durations-min=5
 test: engine

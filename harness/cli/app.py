@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-# Ryuk's image cannot be had everywhere; strays are removed by label instead. Must be set before testcontainers loads.
+# Ryuk's image is not always available; leftovers are removed by label instead. Must be set before testcontainers loads.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 import typer
@@ -66,7 +66,7 @@ def run(
     mirror: Annotated[str, typer.Option(help="mirror under test")] = "mm2",
     scenario: Annotated[str, typer.Option(help="order of phases")] = "steady",
     workload: Annotated[str, typer.Option(help="what the clients do")] = "append",
-    nemesis: Annotated[str, typer.Option(help="what breaks things, with commas: link-partition,broker-pause")] = "",
+    nemesis: Annotated[str, typer.Option(help="faults to inject, with commas: link-partition,broker-pause")] = "",
     contract: Annotated[str | None, typer.Option(help="what the mirror promises; default: the mirror's own")] = None,
     seed: Annotated[int, typer.Option(help="draws the load and the fault schedule")] = 0,
     time_limit: Annotated[float, typer.Option(help="seconds of load under faults")] = 30.0,
@@ -98,7 +98,7 @@ def run(
     ] = None,
     mirror_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the mirror, repeatable")] = None,
     kafka_image: ImageOption = None,
-    authorizer: Annotated[bool, typer.Option(help="clusters with an authorizer: access rules can be made")] = False,
+    authorizer: Annotated[bool, typer.Option(help="clusters with an authorizer, so that ACLs can be created")] = False,
     cleanup_policy: Annotated[
         str, typer.Option(help="of the workload's topics: delete, or compact with a busy cleaner")
     ] = "delete",
@@ -171,11 +171,11 @@ def check(
 def claims(
     names: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="these claims only")] = None,
     out: OutOption = Path("runs"),
-    run: Annotated[bool, typer.Option("--run", help="run what no stored run shows yet (hours)")] = False,
+    run: Annotated[bool, typer.Option("--run", help="run the tests that no stored run covers yet (hours)")] = False,
     write: Annotated[Path | None, typer.Option(help="write claims.md and claims.html into this folder")] = None,
     master: MasterOption = "local[*]",
 ) -> None:
-    """What the design threads claim, and what stored runs of the reference mirror found."""
+    """The design threads' claims, and findings of stored runs of the reference mirror."""
     from harness.cli.commands import show_claims
 
     raise typer.Exit(show_claims(names or (), out=out, run=run, write=write, master=master))
@@ -228,7 +228,7 @@ def list_command(
     what: Annotated[
         str, typer.Argument(help="mirrors, workloads, nemeses, checkers, contracts, scenarios or campaigns")
     ],
-    verbose: Annotated[bool, typer.Option("--verbose", help="everything that is known of each")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="all details of each")] = False,
     json: JsonOption = False,
 ) -> None:
     """List what there is to choose from."""
@@ -253,7 +253,7 @@ def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="install and start what is missing")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Say what is missing on this machine, and the mend."""
+    """Report what is missing on this machine and how to fix it."""
     from harness.cli.doctor import main_diagnose
 
     raise typer.Exit(main_diagnose(fix=fix, json=json))

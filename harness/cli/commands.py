@@ -1,4 +1,4 @@
-"""What the commands do: the parts put together. Every function returns the exit code."""
+"""The commands, put together from the other packages. A command's function returns the exit code."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Spark:
             session.stop()
 
     def end(self) -> None:
-        """Stop it; what stopping it meets costs nothing that was said."""
+        """Stop it; an error while stopping is ignored, because all results are printed by then."""
         with suppress(Exception):
             self.close()
 
@@ -74,7 +74,7 @@ class Spark:
 
 
 class Bench:
-    """What the tests of one command share: console, images, Spark, signals."""
+    """Shared by the tests of one command: console, images, Spark, signals."""
 
     def __init__(self, *, out: Path, master: str, keep: bool, console: Console) -> None:
         self.out, self.keep, self.console = out, keep, console
@@ -172,7 +172,7 @@ def _own_fault(error: Exception) -> str:
 
 
 def _show_softly(console: Console, results: Results, *, run: Path, report: Path | None) -> None:
-    """Print a verdict. What keeps it from being shown costs nothing that was found."""
+    """Print a verdict. An error while printing changes nothing about the verdict."""
     try:
         print_results(console, results, run=run, report=report)
     except Exception as error:
@@ -309,7 +309,7 @@ def run_campaign(
 
 
 def gate_exit_code(outcomes: Sequence[TestOutcome], problems: Sequence[str]) -> int:
-    """The worst of the tests; files that do not say it are a failure of the program, which hides no invalid test."""
+    """The worst of the tests; a gate file that could not be written is a program failure, but hides no invalid test."""
     code = campaign_exit_code(outcomes)
     return EXIT_FAILED if problems and code != EXIT_INVALID else code
 
@@ -335,7 +335,7 @@ def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, 
     console = Console(stderr=as_json)
     spark = Spark(master)
     with closing(spark), as_run_folder(path, keep=out) as folder:
-        read_meta(folder)  # before Spark is started for a folder that is no run
+        read_meta(folder)  # before Spark is started for a folder that is not a run
         ready_results(folder)
         display = RichDisplay(console)
         with phase(display, "check"):
@@ -386,9 +386,9 @@ def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool)
 
 
 def replayed(path: Path) -> Plan:
-    """The test of a stored run, made of what its run.json holds and nothing else.
+    """The test of a stored run, made from its run.json and nothing else.
 
-    Raises: HistoryError when it is no run; UsageError when it was not made by `shatter run`.
+    Raises: HistoryError when it is not a run; UsageError when it was not made by `shatter run`.
     """
     from harness.history.runfile import read_meta
     from harness.run.plan import make_plan

@@ -1,8 +1,8 @@
 """compose/compose.yaml and compose/pair/: the pair of `shatter up`, to be started by `docker compose` instead.
 
-Both come from the same plan. `python -m harness.cli.compose_file` writes the files; a test keeps them equal
-to what this makes. Differences on purpose: a fixed subnet and fixed cluster IDs, toxiproxy reads its proxies from a
-file, and MirrorMaker 2 is part of it (profile `mirror`), because nobody else would start it.
+Both come from the same plan. `python -m harness.cli.compose_file` writes the files; a test compares them
+with what this makes. Differences on purpose: a fixed subnet and fixed cluster IDs, toxiproxy reads its proxies from a
+file, and MirrorMaker 2 is part of it (profile `mirror`), because nothing else would start it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HEAD = """\
 
 
 def spec() -> TopologySpec:
-    """What `shatter up` starts by default, with this file's run id and subnet."""
+    """The pair that `shatter up` starts by default, with this file's run id and subnet."""
     names = plan_images()
     images = ImageNames(kafka=names.kafka, toxiproxy=names.toxiproxy, tools=names.kafka)
     return TopologySpec(run_id=RUN_ID, images=images, subnet=str(SUBNET), keep=True)

@@ -1,4 +1,4 @@
-"""`shatter doctor`: what a run needs, what this machine has, and the mend for each difference."""
+"""`shatter doctor`: what a run needs, what this machine has, and how to fix each difference."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DISTRIBUTION = "shatterproof"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing a run needs. `blocks`: without it no run is possible; otherwise it is only good to know."""
+    """One requirement of a run. `blocks`: without it no run is possible; otherwise it is only good to know."""
 
     name: str
     ok: bool
@@ -52,7 +52,7 @@ class Check:
 
 
 def diagnose() -> list[Check]:
-    """Look at everything; an engine that does not answer leaves out what only it can tell."""
+    """Run every check; those that only the engine can answer are left out when it does not answer."""
     checks = [check_python(), *check_packages(), check_java(), check_cpus(os.cpu_count() or 1)]
     try:
         client = engine.connect()
@@ -176,7 +176,7 @@ def check_disk(name: str, folder: Path, need: int) -> Check:
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Check(name, False, f"{folder} cannot be looked at: {error.strerror}", f"{need / GIB:.0f} GiB")
+        return Check(name, False, f"{folder} cannot be read: {error.strerror}", f"{need / GIB:.0f} GiB")
     mend = f"free some space on the disk of {folder} (`shatter clean`, `shatter images --prune`)"
     return Check(name, free >= need, f"{free / GIB:.1f} GiB free at {folder}", f"{need / GIB:.0f} GiB", mend)
 
@@ -203,7 +203,7 @@ def check_images(client: docker.DockerClient) -> Check:
 
 
 def check_leftovers() -> Check:
-    """What runs left behind whose process is gone, and what is up on purpose."""
+    """Objects left behind by runs whose process is gone, and what is up on purpose."""
     clients = DockerClients()
     try:
         found = cleanup.labelled_objects(clients)
@@ -255,7 +255,7 @@ def install_java(*, say: Callable[[str], None]) -> str:
 
 
 def render(checks: Sequence[Check], console: Console) -> None:
-    """The checks as a table, the mends of what is wrong below it."""
+    """The checks as a table, and below it how to fix what is wrong."""
     table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
     for title in ("", "what", "found", "needed"):
         table.add_column(title, overflow="fold")
@@ -281,7 +281,7 @@ def main_diagnose(*, fix: bool = False, json: bool = False) -> int:
     else:
         render(checks, console)
         for sentence in failed:
-            console.print(f"  not mended: {sentence}", style="red", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  not fixed: {sentence}", style="red", highlight=False, markup=False, soft_wrap=True)
     return 0 if _usable(checks) else EXIT_FAILED
 
 

@@ -1,8 +1,8 @@
 """The files that a gate leaves for CI: JUnit XML and a Markdown summary, true after every test.
 
-Where they cannot be written is found before the first test. What an earlier run left there is removed then, so that
-yesterday's green never stands for a run that died; and both are written anew after each test, with what has not been
-run yet told as an error. A file that cannot be written later on costs no test; the command then ends with an error.
+Before the first test the places are tried, and files of an earlier run are removed, so that an old success never stands
+for a run that died. After each test both are rewritten, with the tests that were not run yet as errors. A file that
+cannot be written later on costs no test; the command then ends with an error.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class GateFiles:
                 ) from error
 
     def write(self, outcomes: Sequence[TestOutcome]) -> list[str]:
-        """Store what is known by now; gives one sentence for each file that could not be written, which costs neither
-        the other file nor a test. What was written before stays: there the tests since then were not run."""
+        """Write the outcomes so far; returns one sentence for each file that could not be written, which costs neither
+        the other file nor a test. Such a file keeps its earlier text, in which the later tests were not run."""
         rest = [
             TestOutcome(name=test, verdict="not run", why="it was not run yet", seconds=0.0)
             for test in self.tests[len(outcomes) :]

@@ -1,7 +1,7 @@
 """The generated pages of docs/: catalogues read from the registries. `python -m harness.cli.generated_pages` writes
 them.
 
-A unit test compares the pages with what this makes, so that they cannot drift.
+A unit test compares the pages with this module's output, so that they cannot drift.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write(folder: Path) -> list[Path]:
 _TITLES: Mapping[str, tuple[str, str]] = {
     "nemeses": (
         "Nemeses",
-        "What breaks things. `NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE]` fixes what else the seed draws.",
+        "The faults. `NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE]` fixes choices that the seed makes otherwise.",
     ),
     "checkers": ("Checkers", "Every kind of anomaly: what must hold, where it comes from, and what it cannot see."),
     "contracts": (
@@ -122,7 +122,7 @@ def _history_format() -> str:
 
 
 def _claims() -> dict[str, str]:
-    """The scoreboard, from the results of runs on real clusters that are kept beside it."""
+    """The scoreboard, from the results of runs on real clusters that are stored next to it."""
     from harness.report.scoreboard import findings, load_claims, published
     from harness.report.scoreboard_page import html, markdown
 

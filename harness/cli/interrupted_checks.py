@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM or SIGHUP while a stored history is judged: one line, nothing left, and the end within seconds.
+"""Ctrl-C, SIGTERM or SIGHUP while a stored history is judged: the command prints one line, cleans up, ends in seconds.
 
-Nothing of a check is worth saving, and Spark may take half a minute to end a job in good order. So its processes are
-killed, what this process made on the disk is removed, and the process ends there and then.
+Nothing of a check is worth saving, and Spark may take half a minute to end a job gracefully. So its processes are
+killed, what this process made on the disk is removed, and the process ends at once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _GONE_S = 2.0
 def cut_short(what: str, *, last: Callable[[], int] = lambda: EXIT_UNKNOWN) -> Iterator[None]:
     """Within the block a signal ends the process. what: `the check of runs/x`.
 
-    last: called at the very end, for what has to be written before; gives the exit code, which is 2 when it fails.
-    In another thread than the main one, or where a signal is ignored (nohup), nothing is changed.
+    last: called just before the end, to write what must be written; returns the exit code, which is 2 when it fails.
+    Outside the main thread, or where a signal is ignored (nohup), nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -82,7 +82,7 @@ def kill_descendants(pid: int) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started and that live (Linux; none elsewhere)."""
+    """The living child processes of a process (Linux; none elsewhere)."""
     if sys.platform != "linux":
         return []
     found = []

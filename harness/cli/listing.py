@@ -1,4 +1,4 @@
-"""`shatter list`: what there is to choose from, read from the registries."""
+"""`shatter list`: the available choices, read from the registries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def print_listing(what: str, *, console: Console, verbose: bool = False, as_json
 
 
 def _print_block(console: Console, row: Mapping[str, Any]) -> None:
-    """One entry with more columns than a terminal has room for: its name, then a line for each column."""
+    """One entry with too many columns for a terminal: its name, then a line for each column."""
     console.print(f"[bold]{row['name']}[/]", highlight=False)
     for key, value in row.items():
         text = _cell(value)

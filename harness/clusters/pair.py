@@ -1,4 +1,4 @@
-"""Starting a topology and stopping it: the containers of a plan, their proxies, their readiness, their end."""
+"""Starts and stops a topology: a plan's containers, their proxies, their readiness, their removal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PROXY_S = 20.0
 class RunningTopology:
     """Implements `harness.topology.topology.Topology` for containers that run. A context manager; or call `stop`.
 
-    `mirrors` and `test_topics` are set by whoever starts the mirrors and creates the topics. When `logs_dir` is set,
+    `mirrors` and `test_topics` are set by the code that starts mirrors and creates topics. When `logs_dir` is set,
     `stop` saves every container's log there before it removes the container.
     """
 
@@ -154,7 +154,7 @@ class RunningTopology:
                     self.save_logs(self.logs_dir)
 
     def detach(self) -> None:
-        """Let everything run on, and close only what this process holds. For `keep`."""
+        """Leave everything running, and close only this process's own connections. For `keep`."""
         for cluster in self._clusters.values():
             cluster.close()
         self.toxiproxy.close()
@@ -218,7 +218,7 @@ def _in_parallel(action: Any, items: Sequence[Any]) -> list[Any]:
 
 
 def start_topology(spec: TopologySpec, *, ready_s: float = READY_S, logs_dir: Path | None = None) -> RunningTopology:
-    """Start everything in the spec and wait until every cluster is ready and says its ID.
+    """Start everything in the spec and wait until every cluster is ready and reports its ID.
 
     On any error, and on an interrupt, what was started is stopped again, and its logs are in logs_dir.
     Raises ImageError, EngineError, UsageError (a run of this id exists), ClusterError (a node ended by itself: its
@@ -235,7 +235,7 @@ def start_topology(spec: TopologySpec, *, ready_s: float = READY_S, logs_dir: Pa
         there = labelled_objects(clients, run=spec.run_id)
         if there:
             raise UsageError(
-                f"run {spec.run_id} is there already ({there[0]} and {len(there) - 1} more): take another run id, "
+                f"run {spec.run_id} exists already ({there[0]} and {len(there) - 1} more): take another run id, "
                 f"or remove it with `shatter down --name {spec.run_id}`"
             )
         undo.callback(clean, clients, run=spec.run_id, force=True)

@@ -23,7 +23,7 @@ def up(spec: TopologySpec, *, ready_s: float = READY_S, logs_dir: Path | None = 
 
 
 def down(run_id: str) -> list[LabelledObject]:
-    """Remove everything of a run that is up; returns what went. Raises UsageError when there is none."""
+    """Remove everything of a run that is up; returns the removed objects. Raises UsageError when there is none."""
     clients = DockerClients()
     try:
         removed = clean(clients, run=run_id, force=True)
@@ -41,7 +41,7 @@ def runs_up(clients: DockerClients) -> Sequence[str]:
 
 
 def describe(topology: RunningTopology) -> str:
-    """What a person needs to use a topology by hand."""
+    """The addresses and ids for using a topology by hand."""
     lines = [f"run {topology.run_id}, network {topology.plan.subnet} (label {label.RUN}={topology.run_id})"]
     for cluster in topology.plan.clusters.values():
         lines += [

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, waits, the test's specification, contracts, text and files."""
+"""What all other packages use: errors, waits, the test's specification, contracts, text and files."""

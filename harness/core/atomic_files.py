@@ -1,7 +1,7 @@
-"""Writes a file beside its place and renames it there: it appears whole, and only over a regular file or nothing.
+"""Atomic writes: a temporary file next to the target is renamed over it; only a regular file is ever replaced.
 
-What lies at the place is looked at before anything is written: a link, a device, a pipe or a folder is refused, so
-that nothing outside is written through and no device node is replaced.
+The target is checked before anything is written: a link, a device, a pipe or a folder is refused, so that nothing is
+written through a link and no device node is replaced.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ _KINDS = {
 
 
 def kind_of(path: Path) -> str | None:
-    """What lies there, links not followed: `a device`, …; an empty text for a regular file, None for nothing."""
+    """The kind of file at `path`, links not followed: `a device`, …; "" for a regular file, None for nothing."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no regular file")
+    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a regular file")
 
 
 def refuse_target(path: Path) -> None:
-    """Raise StorageError unless a regular file, or nothing, lies at `path`."""
+    """Raise StorageError unless `path` is a regular file or does not exist."""
     try:
         kind = kind_of(path)
     except OSError as error:
         raise _unwritable(path, error) from error
     if kind:
-        raise StorageError(f"{path} is {kind}, which is not written over; name a regular file, or remove it")
+        raise StorageError(f"{path} is {kind}, which is not overwritten; name a regular file, or remove it")
 
 
 def refuse_folder(path: Path) -> None:
-    """Raise StorageError unless a folder (not a link to one), or nothing, lies at `path`."""
+    """Raise StorageError unless `path` is a folder (not a link to one) or does not exist."""
     try:
         kind = kind_of(path)
     except OSError as error:
@@ -61,9 +61,9 @@ def refuse_folder(path: Path) -> None:
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[IO[str]]:
-    """A text file (UTF-8; what is no character stands as `\\udXXX`) that takes the place when the block ends well.
+    """A text file (UTF-8; lone surrogates are written as `\\udXXX`) that replaces `path` when the block succeeds.
 
-    Raises: StorageError naming the file, when something else lies there or it cannot be written.
+    Raises: StorageError naming the file, when `path` is something else or cannot be written.
     """
     refuse_target(path)
     temporary = path.parent / f".shatter-{secrets.token_hex(6)}.tmp"

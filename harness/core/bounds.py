@@ -1,4 +1,4 @@
-"""Documents from elsewhere: how deep they may be nested, and how a value of one may stand in a sentence."""
+"""Documents from outside: a limit on their nesting, and their values shortened for messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import reprlib
 from typing import Any, Final
 
 MOST_DEEP: Final = 50
-"""Levels of a JSON or TOML document that somebody wrote for a test or a run."""
+"""Levels of nesting that a JSON or TOML document of a test or a run may have."""
 
 
 def too_deep(document: Any, *, most: int = MOST_DEEP) -> bool:
@@ -26,7 +26,7 @@ def _inner(value: Any) -> list[Any]:
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a sentence: cut where it is long or deep."""
+    """A value for use in a message: shortened where it is long or deep."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = 80
     return short.repr(value)

@@ -20,7 +20,7 @@ DEFAULT = "kafka-clean"
 
 
 class Level(StrEnum):
-    """What a contract says of a kind of anomaly."""
+    """How a contract treats a kind of anomaly."""
 
     NEVER = "never"
     ALLOWED = "allowed"
@@ -48,7 +48,7 @@ class Contract:
     capabilities: frozenset[str] = frozenset()
 
     def clause(self, kind: str, *, form: str | None = None, cluster: str | None = None) -> Clause:
-        """What it says of an anomaly: the last clause that fits, of its form before its kind.
+        """The clause that applies to an anomaly: the last one that fits; one for its form precedes one for its kind.
 
         A kind that no clause names is never allowed.
         """
@@ -135,7 +135,7 @@ def _capabilities(name: str) -> Sequence[str]:
 
 
 def _parts(modifier: str, family: str) -> Iterator[Mapping[str, Any]]:
-    """What a modifier says, and what it says of this family of contracts only."""
+    """A modifier's clauses for all contracts, then those for this family of contracts only."""
     section = _document()["modifier"][modifier]
     for included in section.get("includes", ()):
         yield from _parts(included, family)

@@ -1,4 +1,4 @@
-"""Every error that a user can meet: one clear sentence that names the file, key or node, and the mend."""
+"""Every error that a user can see: one clear sentence that names the file, key or node, and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Files that a user gives a test (a campaign, an external mirror's TOML): read whole and bounded; a bad one gets one
-sentence."""
+"""Files that a user gives a test (a campaign, an external mirror's TOML): read whole, up to a size limit;
+a bad one raises one clear sentence."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness.core.bounds import MOST_DEEP, too_deep
 from harness.core.errors import UsageError
 
 MOST_BYTES: Final = 4 << 20
-"""A file that somebody wrote by hand is smaller."""
+"""No file written by hand is this large."""
 
 
 def read_given(path: str, *, what: str) -> str:
-    """The text of a file. what: what it is, at the beginning of a sentence.
+    """The text of a file. what: how an error message names it at its beginning.
 
     Raises: UsageError when it cannot be read, is not UTF-8, or has more than MOST_BYTES.
     """

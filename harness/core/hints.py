@@ -1,4 +1,4 @@
-"""What to say to somebody who misspelt a word: the nearest known ones, or all there are."""
+"""Suggestions for a misspelt word: the nearest known ones, or all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """A clause for the end of an error's sentence."""
+    """A clause for the end of an error message."""
     names = sorted(known)
     if not names:
         return "it has none"

@@ -1,8 +1,8 @@
-"""Topics that are no user's, known by their names in full: a user's topic may begin with `__` like any other.
+"""Internal topics, recognized by their full names: a user's topic may begin with `__`, too.
 
 `is_internal` is for clusters on which mirrors run: it knows the names that MirrorMaker 2 and Kafka Connect give their
-own topics (KIP-382, KIP-690 and connect-distributed.properties), too. Judging goes by `INTERNAL_TOPICS` alone: no log
-of another topic is passed over.
+own topics, too (KIP-382, KIP-690 and connect-distributed.properties). Checkers use `INTERNAL_TOPICS` alone: they skip
+no other topic's log.
 
 It cannot see: topics of a Connect cluster or a mirror whose administrator chose other names; `heartbeats`, which may be
 a user's.

@@ -1,4 +1,4 @@
-"""One at a time between processes of this machine, by a lock on a file. The kernel frees it however its owner ends."""
+"""A file lock between processes of this machine. The kernel releases it however its owner ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.core.wait import wait_until
 def file_lock(
     path: Path, *, what: str, timeout_s: float, waiting: Callable[[], object] | None = None
 ) -> Iterator[None]:
-    """Hold the lock on `path` (made when missing). `waiting` is called once if somebody else holds it.
+    """Hold the lock on `path` (created when missing). `waiting` is called once if another process holds it.
 
     Raises: WaitTimeoutError after `timeout_s`, naming `what`.
     """

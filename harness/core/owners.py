@@ -1,4 +1,4 @@
-"""Who owns what lies outside this process: a process, told by host, id and start; and the temporary folders it owns.
+"""Owners of temporary folders and other things outside a process: a process, identified by host, pid and start time.
 
 A temporary folder holds a file that names its owner, so that `shatter clean` can remove those of dead processes and
 leave those of living ones. Folders of this process are also remembered, so that an interrupt can remove them at once.
@@ -22,7 +22,7 @@ from typing import Final
 OWNER_FILE: Final = ".owner.json"
 PREFIX: Final = "shatter-"
 _ABANDONED_S: Final = 86_400.0
-"""A folder of ours that names no owner is taken for abandoned when nobody has changed it for so long."""
+"""A folder of ours that names no owner counts as abandoned when it has not been changed for this long."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def process_start(pid: int) -> int | None:
 
 
 def this_process() -> Owner:
-    """The owner that this process is."""
+    """This process as an owner."""
     return Owner(host=socket.gethostname(), pid=os.getpid(), start=process_start(os.getpid()) or 0)
 
 
@@ -62,12 +62,12 @@ class Remembered:
             self._folders.add(folder.absolute())
 
     def drop(self, folder: Path) -> None:
-        """It is done with."""
+        """Forget a folder; its owner has dealt with it."""
         with self._lock:
             self._folders.discard(folder.absolute())
 
     def remove_all(self) -> None:
-        """Remove every one, and the folder above where that made it empty and is called `results`."""
+        """Remove all of them, and a parent folder called `results` that this left empty."""
         with self._lock:
             folders, self._folders = sorted(self._folders), set()
         for folder in folders:
@@ -106,7 +106,7 @@ def temporary_folder(what: str) -> Iterator[Path]:
 
 
 def new_temporary(what: str) -> Path:
-    """The same, for whoever ends it by `release`."""
+    """The same without a block: the caller ends it with `release`."""
     folder = Path(tempfile.gettempdir()) / f"{PREFIX}{what}-{os.getpid()}-{os.urandom(4).hex()}"
     claim(folder)
     return folder
@@ -115,7 +115,7 @@ def new_temporary(what: str) -> Path:
 def abandoned(folder: Path) -> bool:
     """Whether a folder's owner is gone: its process, on this host, has ended; or it names none and is a day old.
 
-    Folders of other users and links are never taken for abandoned.
+    Links and folders of other users never count as abandoned.
     """
     try:
         if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():

@@ -1,4 +1,4 @@
-"""What a person sees while a test runs: one line per phase, a bar where its length is known."""
+"""Progress shown while a test runs: one line per phase, a bar where its length is known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.core.plain import plain
 
 
 class Display(Protocol):
-    """One phase after the other."""
+    """Shows one phase after the other."""
 
     def begin(self, title: str, *, seconds: float | None = None) -> None:
         """Start a phase; `seconds` draws a bar over that time."""

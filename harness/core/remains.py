@@ -1,4 +1,4 @@
-"""What killed checks left on the disk, and its removal: temporary folders, and scratch in the folders of runs."""
+"""Finds and removes what killed checks left on the disk: temporary folders, and scratch in the folders of runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.core.owners import OWNER_FILE, PREFIX, abandoned
 
 RESULTS: Final = "results"
 SCRATCH: Final = "scratch-"
-_EARLIER: Final = re.compile(r"shatter-[a-z0-9_]{8}")  # as versions before owners were named made them
+_EARLIER: Final = re.compile(r"shatter-[a-z0-9_]{8}")  # names from versions without owner files
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def remove(found: Iterable[Remains]) -> list[Remains]:
 
 
 def stale_scratch(run: Path) -> list[Path]:
-    """The scratch folders in a run that dead checks left."""
+    """The scratch folders that dead checks left in a run."""
     results = run / RESULTS
     if results.is_symlink():
         return []
@@ -52,7 +52,7 @@ def stale_scratch(run: Path) -> list[Path]:
 
 
 def ready_results(run: Path) -> None:
-    """Make sure that a verdict can be stored in a run's folder, before it is worked out; scratch of dead checks goes.
+    """Before a check: make sure that its verdict can be stored in the run's folder, and remove scratch of dead checks.
 
     Raises: StorageError naming what is in the way: a link, a device, a folder that cannot be written.
     """

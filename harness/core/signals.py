@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP (a closed terminal): the first ends what may be ended, the second hurries.
+"""Ctrl-C, SIGTERM and SIGHUP (a closed terminal): the first ends the work, the second skips what may be skipped.
 
-Signals are counted. Where the work may be cut (`exposed`), the first also raises KeyboardInterrupt in the main thread,
-so that whatever it waits for ends; it is raised once, so that a second signal cuts no cleaning up.
-What a signal's handler says goes to the file descriptor: printing from a handler may meet a print that is under way.
+Signals are counted. Where work may be interrupted (`exposed`), the first also raises KeyboardInterrupt in the main
+thread, so that any wait there ends; it is raised only once, so that a second signal does not interrupt the clean-up.
+A handler writes to the file descriptor directly, because it may run in the middle of a print.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def tell(text: str, *, to: int = 2) -> None:
-    """Write one line to a file descriptor; below a bar that is drawn there. Fit for a signal's handler."""
+    """Write one line to a file descriptor; below a bar that is drawn there. Safe in a signal handler."""
     with suppress(OSError):
         below = "\n\x1b[?25h" if os.isatty(to) else ""  # and the cursor shown again
         os.write(to, f"{below}{text}\n".encode(errors="backslashreplace"))
 
 
 class Interrupts:
-    """Counts signals, and raises on the first where it may. Use in the main thread. first: the name of the first."""
+    """Counts signals, and raises on the first where allowed. Use in the main thread. first: the name of the first."""
 
     def __init__(self, *, say: Callable[[str], None] = tell) -> None:
         self.count = 0
@@ -38,7 +38,7 @@ class Interrupts:
     def installed(self, *, ignored: frozenset[signal.Signals] = frozenset({signal.SIGHUP})) -> Iterator[Interrupts]:
         """Handle these signals within the block; outside the main thread it does nothing.
 
-        ignored: those that are left alone where they are ignored already, as `nohup` does with SIGHUP.
+        ignored: signals that stay ignored where they already are, as SIGHUP is under `nohup`.
         """
         if threading.current_thread() is not threading.main_thread():
             yield self
@@ -55,7 +55,7 @@ class Interrupts:
     def exposed(self, what: str, *, spared: int = 0) -> Iterator[None]:
         """Within the block the first signal raises KeyboardInterrupt, and so does one that was counted before.
 
-        what: what happens then, said after the signal's name. spared: so many signals in all are counted only.
+        what: what happens then, printed after the signal's name. spared: this many signals in all are only counted.
         """
         if self.count > spared:
             raise KeyboardInterrupt

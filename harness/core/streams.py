@@ -1,6 +1,6 @@
 """Standard output and error that never end a command: a closed pipe, a closed terminal, a full disk, a narrow encoding.
 
-What cannot be shown is dropped, and the command goes on: a run is wound up, and its exit code is the verdict's own.
+Output that cannot be shown is dropped and the command goes on: a run is torn down, and the exit code is the verdict's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Lasting:
         self.broken = False
 
     def write(self, text: str) -> int:
-        """Write what can be written; gives the length of all."""
+        """Write what can be written; returns the length of the text."""
         if not self.broken:
             try:
                 self._stream.write(text)
@@ -46,7 +46,7 @@ class Lasting:
         return getattr(self._stream, name)
 
     def _give_up(self, error: Exception) -> None:
-        """Nothing more is written; what lies in buffers goes nowhere, so that the interpreter's end does not fail."""
+        """Write nothing more, and discard the buffers, so that the interpreter's exit does not fail."""
         self.broken = True
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -59,11 +59,11 @@ class Lasting:
 
 
 def last() -> None:
-    """Let standard output and standard error of this process last."""
+    """Make standard output and standard error of this process `Lasting`."""
     sys.stderr = cast(TextIO, Lasting(_there(sys.stderr)))
     sys.stdout = cast(TextIO, Lasting(_there(sys.stdout), tell=sys.stderr))
 
 
 def _there(stream: TextIO | None) -> TextIO:
-    """The stream; where it was closed before the command began, one that goes nowhere."""
+    """The stream; a sink if it was closed before the command began."""
     return Path(os.devnull).open("w", encoding="utf-8") if stream is None else stream

@@ -1,4 +1,4 @@
-"""What this machine is, and installing packages of its distribution (Debian and Ubuntu, as root)."""
+"""Facts about this machine, and installation of its distribution's packages (Debian and Ubuntu, as root)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def system_name(release: Mapping[str, str] | None = None) -> str:
 
 
 def is_debian_like(release: Mapping[str, str] | None = None) -> bool:
-    """Whether packages come by apt: Debian, Ubuntu and what is made of them."""
+    """Whether packages come by apt: Debian, Ubuntu and their derivatives."""
     release = os_release() if release is None else release
     family = {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
     return bool(family & {"debian", "ubuntu"}) and shutil.which("apt-get") is not None
@@ -63,7 +63,7 @@ def cannot_install() -> str:
 def apt_install(packages: Sequence[str], *, say: Say) -> None:
     """Install packages without questions; refreshes the package lists only when they do not know a package.
 
-    Raises: ShatterError with apt's own last words.
+    Raises: ShatterError with apt's last error.
     """
     say(f"installing {', '.join(packages)}")
     # Java's packages fail where the manuals' folder was left out of the image.
@@ -77,9 +77,9 @@ def apt_install(packages: Sequence[str], *, say: Say) -> None:
             code, output = _apt(install)
     if code != 0:
         words = [line.strip() for line in output.splitlines() if line.strip()]
-        errors = [line for line in words if line.startswith(("E:", "Err:"))] or words or ["it said nothing"]
+        errors = [line for line in words if line.startswith(("E:", "Err:"))] or words or ["it printed nothing"]
         raise ShatterError(
-            f"apt-get could not install {', '.join(packages)}: {errors[-1]}; install it by hand, then call this again"
+            f"apt-get could not install {', '.join(packages)}: {errors[-1]}; install it by hand, then run this again"
         )
 
 

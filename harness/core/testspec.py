@@ -29,7 +29,7 @@ class TestSpec(BaseModel):
     time_limit: seconds of load; settle_limit and final_limit: bounds, in seconds, of the wait for the mirror
     to catch up and of the final reads. brokers: per cluster. rate: operations per second, 0 = flat out.
     client_life: operations of a producer client, 0 = for ever. txn_hold: seconds that transactions stay open.
-    authorizer: clusters with one, for which everybody here is a super user. cleanup_policy: of the workload's topics;
+    authorizer: clusters with one, where all our clients are super users. cleanup_policy: of the workload's topics;
     with compact the cleaner runs all the time.
     """
 
@@ -80,9 +80,9 @@ class TestSpec(BaseModel):
         return self.min_insync_replicas or (self.replication // 2 + 1)
 
     def check_combination(self) -> None:
-        """Refuse what cannot be, before anything starts.
+        """Refuse impossible combinations before anything starts.
 
-        Raises: UsageError naming the option and the mend.
+        Raises: UsageError naming the option and how to fix it.
         """
         if not NAME.fullmatch(self.name):
             raise UsageError(
@@ -96,7 +96,7 @@ class TestSpec(BaseModel):
         if self.producer != "plain" and self.acks != "all":
             raise UsageError(f"a {self.producer} producer needs acks=all; use --acks all or --producer plain")
         if self.controllers and self.controllers % 2 == 0:
-            raise UsageError(f"controllers {self.controllers} is even; a quorum wants 1, 3 or 5 (0: combined mode)")
+            raise UsageError(f"controllers {self.controllers} is even; a quorum needs 1, 3 or 5 (0: combined mode)")
 
 
 _NEVER_EMPTY = frozenset({"name", "mirror", "scenario", "workload", "contract", "kafka_image"})
@@ -112,7 +112,7 @@ def check_name(kind: str, name: str, registry: Iterable[str]) -> None:
 def parse_spec(values: Mapping[str, Any], *, where: str) -> TestSpec:
     """Validate keys (with dashes or underscores) and values.
 
-    Raises: UsageError with one sentence that names the place, the key and the mend.
+    Raises: UsageError with one sentence that names the place, the key and how to fix it.
     """
     plain: dict[str, Any] = {}
     for key, value in values.items():
@@ -121,7 +121,7 @@ def parse_spec(values: Mapping[str, Any], *, where: str) -> TestSpec:
             known = [name.replace("_", "-") for name in TestSpec.model_fields]
             raise UsageError(f"{where}: unknown key {key!r}; {closest(key, known)}")
         if field in plain:
-            raise UsageError(f"{where}: key {key!r} is there twice, with '-' and with '_'; leave one out")
+            raise UsageError(f"{where}: key {key!r} appears twice, with '-' and with '_'; leave one out")
         if field in _NEVER_EMPTY and isinstance(value, str) and not value.strip():
             raise UsageError(f"{where}: key {field.replace('_', '-')!r} is empty; give it a value, or leave it out")
         plain[field] = value

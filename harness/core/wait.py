@@ -1,4 +1,4 @@
-"""Bounded waiting: every wait has a limit and says what it waited for and what was there instead."""
+"""Bounded waits: every wait has a limit; on time-out it reports what it waited for and what it found instead."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def wait_until(
         try:
             found = f"; instead: {instead()}"
         except Exception as error:
-            found = f"; and looking at what was there failed: {error}"
+            found = f"; and finding out what was there failed: {error}"
     elif last is not None:
         found = f"; last error: {last}"
     raise WaitTimeoutError(f"waited {timeout_s:g} s for {what}{found}") from last

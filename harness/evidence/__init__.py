@@ -1,1 +1,1 @@
-"""What the clusters hold after the load: logs decoded into tables, offsets, groups."""
+"""Evidence from the clusters: logs decoded into tables, and snapshots of offsets, groups and mirror states."""

@@ -1,4 +1,4 @@
-"""Looks as an administrator takes them: topic configurations and ACL bindings.
+"""Snapshots that need an administrator: topic configurations and ACL bindings.
 
 Table `acls` stays absent where the clusters run without an authorizer.
 """

@@ -1,9 +1,9 @@
 """The record batches of one segment file, by their headers: message format v2.
 
 Pure: bytes in, headers and problems out. Nothing here reads a record.
-What is not a whole batch ends the scan of a file and is told, not raised: the rest cannot be found again, because the
-length field is the only way from one batch to the next. Message formats v0 and v1 are refused: Kafka 4 cannot write
-them, so a file that holds them is somebody else's, and its records have no producer columns to judge.
+Anything but a whole batch ends the scan of a file and is reported, not raised: later batches cannot be found, because
+the length field is the only way from one batch to the next. Message formats v0 and v1 are refused: Kafka 4 cannot write
+them, so a file that holds them is foreign, and its records have no producer columns to judge.
 Layout: https://kafka.apache.org/documentation/#recordbatch.
 """
 
@@ -20,7 +20,7 @@ import crc32c
 from harness.core.errors import HistoryError
 
 HEADER_BYTES = 61
-_LOG_OVERHEAD = 12  # base offset and length: what the length field does not count
+_LOG_OVERHEAD = 12  # base offset and length, which the length field does not count
 _CRC_START = 21  # the CRC covers everything from the attributes on
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">qi")
@@ -54,7 +54,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def log_append_time(self) -> bool:
-        """Whether the broker's time stands for that of every record."""
+        """Whether the broker's time replaces the timestamp of every record."""
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
@@ -83,7 +83,7 @@ class Problem:
 
 
 def _is_old_message(view: memoryview, position: int, size: int) -> bool:
-    """Whether a v0 or v1 message stands here, by its own CRC-32: a flipped bit in `magic` must not look like one."""
+    """Whether a v0 or v1 message begins here, by its own CRC-32: a flipped bit in `magic` must not look like one."""
     end = position + _LOG_OVERHEAD + size
     if size < 14 or end > len(view):
         return False
@@ -116,7 +116,7 @@ def scan(view: memoryview, *, name: str) -> Iterator[BatchHeader | Problem]:
         if magic in (0, 1) and _is_old_message(view, position, length):
             raise HistoryError(
                 f"{name}: message format v{magic} at byte {position}: only v2 (Kafka 0.11 and later) can be judged; "
-                "let the topic be written anew with a current client and broker, or leave this file out."
+                "let the topic be rewritten with a current client and broker, or leave this file out."
             )
         size = length + _LOG_OVERHEAD
         if size < HEADER_BYTES or magic != 2:

@@ -2,10 +2,10 @@
 
 `RUN/evidence/CLUSTER/BROKER/TOPIC-PARTITION/` holds the segments and the partition's leader-epoch-checkpoint and
 partition.metadata; `RUN/evidence/CLUSTER/BROKER/` the broker's own offset checkpoints. Brokers may run, be frozen or
-be dead: the files are read from their volumes. `capture.json` beside them says what came and what did not.
+be dead: the files are read from their volumes. `capture.json` next to them lists what was copied and what was not.
 
-A running broker's log is read through the page cache of the same kernel, so nothing need be flushed. What it appends
-while the copy is made may or may not be in it: capture when the clients and the mirror are quiet.
+A running broker's log is read through the page cache of the same kernel, so nothing need be flushed. Batches
+appended during the copy may or may not be in it: capture when the clients and the mirror are quiet.
 It cannot see: a replica on a broker whose container is gone, and segments that retention has deleted.
 """
 
@@ -37,10 +37,10 @@ _PARTIAL: Final = ".partial"
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureReport:
-    """What was captured.
+    """The result of a capture.
 
-    look: the number under which the decoded tables file it. replicas: cluster → broker → names of the partition
-    folders that came. failures: cluster → broker → why nothing of it came. notes: what did not come and why, one
+    look: its number in the decoded tables. replicas: cluster → broker → names of the copied partition
+    folders. failures: cluster → broker → why nothing of it was copied. notes: what was not copied and why, one
     sentence each; empty when complete.
     """
 
@@ -51,7 +51,7 @@ class CaptureReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every replica of every partition came."""
+        """Whether every replica of every partition was copied."""
         return not self.notes
 
 
@@ -141,7 +141,7 @@ def _missing(cluster: Cluster, topics: Sequence[str], came: Mapping[int, tuple[s
     try:
         partitions = view.metadata(topics).partitions
     except WireError as error:
-        return [f"cluster {cluster.name}: whether every replica was copied cannot be told: {error}"]
+        return [f"cluster {cluster.name}: whether every replica was copied is unknown: {error}"]
     finally:
         view.close()
     return [

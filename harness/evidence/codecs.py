@@ -25,8 +25,8 @@ class CodecError(ValueError):
 
 
 MOST_BYTES = 256 << 20
-"""What one batch may unfold to. Kafka takes 1 MB compressed; a batch beyond this is damage, or meant as such."""
-_TOO_MUCH = f"the batch unfolds to more than {MOST_BYTES >> 20} MiB"
+"""Limit of one decompressed batch. Kafka accepts 1 MB compressed; a larger batch is damaged or malicious."""
+_TOO_MUCH = f"the batch decompresses to more than {MOST_BYTES >> 20} MiB"
 _buffers = threading.local()
 
 
@@ -58,7 +58,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _bounded(unfold: Callable[[bytes, bytearray], int]) -> Callable[[bytes], bytes]:
-    """Unfolds into one buffer of this thread's, of which only what is used takes memory."""
+    """Decompresses into this thread's one buffer, of which only the used part takes memory."""
 
     def function(data: bytes) -> bytes:
         buffer = getattr(_buffers, "buffer", None)
@@ -84,12 +84,12 @@ _DECOMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
 
 
 def codec_name(codec: int) -> str:
-    """Name of a codec number as it stands in column `compression`; `codec_n` when Kafka defines none."""
+    """Name of a codec number in column `compression`; `codec_n` when Kafka defines none."""
     return CODEC_NAMES.get(codec, f"codec_{codec}")
 
 
 def decompress(codec: int, data: bytes) -> bytes:
-    """The records part of a batch, decompressed. Raises CodecError when the bytes are not what the codec says."""
+    """The records part of a batch, decompressed. Raises CodecError when the bytes do not fit the codec."""
     function = _DECOMPRESS.get(codec)
     if function is None:
         raise CodecError(f"compression codec {codec} is not one of {', '.join(CODEC_NAMES.values())}")

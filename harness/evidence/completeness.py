@@ -1,10 +1,10 @@
-"""Which replicas' logs had to be captured, and of which all came: the table `captured_logs`.
+"""The table `captured_logs`: which replicas' logs had to be captured, and which are complete.
 
-Every replica that the last look at its cluster found assigned to a partition had to be captured. Its log is complete
-when its folder was copied and decoded without a hole up to the log end that was seen. What is not complete can prove
-nothing by what is absent from it, so checkers leave it out and say so (`checkers.views.completeness`).
+Every replica that the last snapshot of its cluster found assigned to a partition had to be captured. Its log is
+complete when its folder was copied and decoded without a hole up to the log end that was seen. Absence from an
+incomplete log proves nothing, so checkers leave such logs out and say so (`checkers.views.completeness`).
 
-It cannot see: replicas of a cluster at which nobody could look even once.
+It cannot see: replicas of a cluster of which no snapshot could be taken.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Replica = tuple[str, str, int, int]
 
 @dataclass
 class Decoded:
-    """What came of one replica's log."""
+    """The decoded content of one replica's log."""
 
     batches: int = 0
     records: int = 0
@@ -39,7 +39,7 @@ class Decoded:
 
 
 def expected_replicas(run_dir: Path, meta: RunMeta) -> dict[Replica, tuple[int | None, int | None]]:
-    """Replica → (log start, log end) as the cluster's last look found them, null where that replica did not answer.
+    """Replica → (log start, log end) from the cluster's last snapshot, null where that replica did not answer.
 
     Brokers without a log of their own (a mirror process that leads partitions) are not among them.
     """
@@ -78,7 +78,7 @@ def failures_told(run_dir: Path) -> dict[tuple[str, int], str]:
 
 
 def by_replica(logs: Iterable[ReplicaLog], results: Sequence[Mapping[str, Any]]) -> dict[Replica, Decoded]:
-    """What was decoded of every replica's log. results: rows of `segment_task.RESULT`."""
+    """The decoded content of every replica's log. results: rows of `segment_task.RESULT`."""
     said = {result["path"]: result for result in results}
     found: dict[Replica, Decoded] = {}
     for log in logs:
@@ -104,7 +104,7 @@ def rows(
     *,
     look: int,
 ) -> list[dict[str, Any]]:
-    """Rows of `captured_logs`: one for each replica that had to be captured, or was."""
+    """Rows of `captured_logs`: one for each replica that was captured or had to be."""
     found = []
     for replica in sorted({*expected, *decoded}):
         cluster, topic, partition, broker = replica
@@ -142,6 +142,6 @@ def _why(
     if end is not None and came.end < end:
         return (
             f"the log of {topic}-{partition} on broker {broker} of {cluster} was decoded up to {came.end},"
-            f" its log end was {end}: {came.tails[0] if came.tails else 'what lies between is not in its files'}"
+            f" its log end was {end}: {came.tails[0] if came.tails else 'the offsets between are not in its files'}"
         )
     return None

@@ -1,8 +1,8 @@
 """Decodes a run's captured segment files into its tables `batches` and `records`, on Spark.
 
 `decode_run` may be called again: it does nothing when the run is decoded, and starts over when it was interrupted.
-Replicas that no look has seen (their broker was dead) get their row in `log_ends` from what lies in their folder. Which
-replicas had to come, and came whole, is stored in `captured_logs` (see `completeness`).
+Replicas in no snapshot (their broker was dead) get their row in `log_ends` from the files in their folder. Which
+replicas had to be captured, and which are complete, is stored in `captured_logs` (see `completeness`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def needs_decoding(run_dir: Path) -> bool:
 def decode_run(spark: SparkSession, run_dir: Path, *, look: int = FINAL_LOOK) -> DecodeReport | None:
     """Decode every captured segment of the run; None when there is nothing to do.
 
-    look: number of the look that the rows belong to. Problems also go into the notes of run.json.
+    look: number of the snapshot that the rows belong to. Problems also go into the notes of run.json.
     Raises HistoryError when a file is of an old message format or cannot be read, StorageError when the folder cannot
     be written. Rows of other writers in the same tables stay.
     """
@@ -90,7 +90,7 @@ def decode_run(spark: SparkSession, run_dir: Path, *, look: int = FINAL_LOOK) ->
 def _shares(logs: Sequence[ReplicaLog], look: int, cores: int) -> list[tuple[Any, ...]]:
     """One row per segment (columns of INPUT), dealt to shares of about equal bytes, a few per core.
 
-    Neighbours stay together, so that the rows of a replica lie in few files.
+    Neighbours stay together, so that the rows of a replica are in few files.
     """
     files = [(log, segment) for log in logs for segment in log.segments]
     total = sum(segment.size for _, segment in files)
@@ -127,7 +127,7 @@ def _decode(spark: SparkSession, run_dir: Path, rows: list[tuple[Any, ...]]) -> 
 
 
 def _remove_earlier(run_dir: Path) -> None:
-    """Take away what an interrupted decoding left; rows of other writers have other names."""
+    """Remove the files that an interrupted decoding left; those of other writers have other names."""
     for table in ("batches", "records", "log_ends", "captured_logs"):
         for pattern in (f"{PREFIX}*.parquet", f".{PREFIX}*.tmp"):
             for path in (run_dir / table).glob(pattern):
@@ -135,7 +135,7 @@ def _remove_earlier(run_dir: Path) -> None:
 
 
 def _store_unseen_ends(run_dir: Path, logs: Sequence[ReplicaLog], results: Sequence[dict[str, Any]], look: int) -> None:
-    """`log_ends` rows of replicas without a row of this look: log start and end, and the checkpointed watermark."""
+    """`log_ends` rows of replicas without a row in this snapshot: log start and end, and the checkpointed watermark."""
     seen, leaders, now = _looks(run_dir, look)
     ends = {r["path"]: r["end_offset"] for r in results}
     rows: list[dict[str, Any]] = []
@@ -176,7 +176,7 @@ _Place = tuple[str, str, int]
 
 
 def _looks(run_dir: Path, look: int) -> tuple[set[tuple[str, str, int, int]], dict[_Place, int], int]:
-    """Replicas that this look has seen, the last known leader of each partition, and the time of the last look."""
+    """Replicas in this snapshot, the last known leader of each partition, and the time of the last snapshot."""
     files, _problems = whole_files(run_dir / "log_ends")
     if not files:
         return set(), {}, 0

@@ -1,9 +1,9 @@
-"""Looks at groups' offsets: consumer groups through the admin client, share groups' start offsets over the wire.
+"""Snapshots of groups' offsets: consumer groups through the admin client, share groups' start offsets by raw requests.
 
-Each row has two times: `began_ns` before the brokers were asked, `time_ns` when the answer was there. What is in it
-was so at some moment between them.
+Each row has two times: `began_ns` before the brokers were asked, `time_ns` when the answer came. Its values
+held at some moment between them.
 
-It cannot see: groups of brokers that do not answer (they are a note), and what happened between two looks.
+It cannot see: groups of brokers that do not answer (they are a note), and what happened between two snapshots.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Notes = list[str]
 
 _TIMEOUT_S: Final = 10.0
 _SHARE: Final = "share"
-_CONSUMERS_PROTOCOL: Final = ("consumer", "")  # classic groups of another protocol, such as Connect's, read nothing
+_CONSUMERS_PROTOCOL: Final = ("consumer", "")  # classic groups of another protocol, such as Connect's, consume nothing
 _CONSUMER: Final = ("consumer", "classic")
 
 
@@ -34,7 +34,7 @@ def look_groups(
     cluster: Cluster, recorder: Recorder, *, view: ClusterView | None = None, groups: Collection[str] | None = None
 ) -> Notes:
     """One row of `group_offsets` (event look) per partition that a consumer group has committed, or that a share group
-    has a start offset of. groups: only these; all when None. What could not be seen is a note."""
+    has a start offset of. groups: only these; all when None. Failures are notes."""
     own = view is None
     view = view or ClusterView(cluster.bootstrap)
     try:
@@ -105,8 +105,8 @@ def _ask_offsets(admin: Any, group: str) -> Any:
 
 
 def _look_share_groups(letter: str, view: ClusterView, states: Mapping[str, str], recorder: Recorder) -> Notes:
-    """states: group → its state. Every broker is asked, and answers for the groups that it coordinates; who has none,
-    a mirror that is a broker say, need not answer."""
+    """states: group → its state. Every broker is asked, and answers for the groups that it coordinates; one without
+    groups, such as a mirror that is a broker, need not answer."""
     if not states:
         return []
     request = describe_share.DescribeShareGroupOffsetsRequest(

@@ -1,9 +1,9 @@
 """Finds the logs in a run's `evidence` folder: `evidence/CLUSTER/BROKER/TOPIC-PARTITION/NNN.log`.
 
-Beside the segments lie Kafka's own small files: `partition.metadata` (the topic ID), and per broker the checkpoints of
-log starts (`log-start-offset-checkpoint`) and high watermarks (`replication-offset-checkpoint`). A broker that was
-killed may have left its checkpoints some seconds behind its log. A partition folder that Kafka had renamed to delete
-it or to move it elsewhere (`NAME.ID-delete`, `-future`, `-stray`) is not a replica any more and is skipped.
+Next to them are Kafka's own small files: `partition.metadata` (the topic ID), and per broker the checkpoints of log
+starts (`log-start-offset-checkpoint`) and high watermarks (`replication-offset-checkpoint`). The checkpoints of a
+broker that was killed may be some seconds older than its log. A partition folder that Kafka had renamed to delete it
+or to move it elsewhere (`NAME.ID-delete`, `-future`, `-stray`) is not a replica any more and is skipped.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _segments(folder: Path) -> tuple[Segment, ...]:
     files = sorted(folder.glob("*.log"))
     for path in files:
         if not path.is_file():
-            raise HistoryError(f"{path} is no regular file, as a segment is; take it out")
+            raise HistoryError(f"{path} is not a regular file, as a segment must be; take it out")
         if not path.stem.isdigit():
             raise HistoryError(f"{path}: a segment file is named by its base offset; rename it or take it out")
     newest = max(int(p.stem) for p in files)
@@ -95,7 +95,7 @@ def _segments(folder: Path) -> tuple[Segment, ...]:
 
 
 def _topic_id(path: Path) -> str | None:
-    """The topic ID in partition.metadata; None when the file is missing or does not say."""
+    """The topic ID in partition.metadata; None when the file is missing or does not hold it."""
     try:
         lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
     except OSError:

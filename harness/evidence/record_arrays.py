@@ -1,7 +1,7 @@
 """The records of many batches as Arrow columns: keys, values, headers, timestamps, sequences, control types.
 
-Keys and values are cut out of the joined payloads without a copy per record: one binary array is laid over the whole
-buffer whose elements are, in turn, a key, what lies between, a value, what lies between.
+Keys and values are sliced from the joined payloads without a copy per record: one binary array covers the whole
+buffer, and its elements are, in turn, a key, the bytes between, a value, the bytes between.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 @dataclass(frozen=True)
 class DecodedRecords:
-    """Columns of table `records` that come from the records themselves, and what the batches' rows need of them.
+    """Columns of table `records` that come from the records themselves, and columns for the batches' rows.
 
     control_types, coordinator_epochs: per batch, null where it is not a control batch (not a marker).
     """
@@ -188,7 +188,7 @@ def _hashes(data: bytes, key_at: I64, value_end: I64) -> I64:
 
 
 def _sequences(base: I64, offset_delta: I64) -> NDArray[np.int32]:
-    """Sequence of each record: the base plus its offset delta, going on at 0 after 2^31 - 1; -1 without."""
+    """Sequence of each record: the base plus its offset delta, wrapping to 0 after 2^31 - 1; -1 without."""
     return np.where(base < 0, -1, (base + offset_delta) % _SEQUENCES).astype(np.int32)
 
 

@@ -1,6 +1,6 @@
-"""The sampler: looks that are repeated while the load runs, in threads of their own.
+"""The sampler: snapshots repeated during the load, in threads of their own.
 
-Nothing that a look waits for holds up anything else.
+A snapshot that has to wait delays nothing else.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from harness.wire.view import ClusterView
 
 
 class Sampler:
-    """Looks at log ends, groups and mirror states every `interval_s` seconds: two threads per cluster, one per mirror.
+    """Snapshots log ends, groups and mirror states every `interval_s` seconds: two threads per cluster, one per mirror.
 
-    A look that takes longer than the interval delays the next one of its own thread only. Use it as a context
-    manager, or `start` and `stop` it. `notes` says what could not be seen, each thing once with how often.
+    A snapshot that takes longer than the interval delays only the next one of its own thread. Use it as a context
+    manager, or `start` and `stop` it. `notes` lists what could not be seen, each failure once with its count.
     """
 
     def __init__(self, topology: Topology, recorder: Recorder, *, interval_s: float = 2.0) -> None:
@@ -44,7 +44,7 @@ class Sampler:
         self.stop()
 
     def start(self) -> None:
-        """Begin. Topics and mirrors are those of the topology at this moment; `add` brings later mirrors in."""
+        """Begin. Topics and mirrors are those of the topology at this moment; `add` adds later mirrors."""
         topics = topics_of_interest(self._topology)
         for cluster in self._topology.clusters.values():
             self._spawn(f"look-{cluster.name}", _LogEndSampler(cluster, topics, self._recorder))
@@ -53,12 +53,12 @@ class Sampler:
             self.add(mirror)
 
     def add(self, mirror: Mirror) -> None:
-        """Look at this mirror, too."""
+        """Sample this mirror, too."""
         name = f"look-mirror-{mirror.source}-{mirror.destination}"
         self._spawn(name, _MirrorSampler(mirror, self._recorder))
 
     def stop(self, *, timeout_s: float = 15.0) -> None:
-        """End every thread, waiting at most this long for looks under way."""
+        """End every thread, waiting at most this long for snapshots under way."""
         self._stop.set()
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
@@ -68,7 +68,7 @@ class Sampler:
         self._threads.clear()
 
     def notes(self) -> Notes:
-        """What could not be seen, e.g. `log ends of cluster A: … (3 times)`."""
+        """The failures, e.g. `log ends of cluster A: … (3 times)`."""
         with self._lock:
             return [note if times == 1 else f"{note} ({times} times)" for note, times in self._notes.items()]
 
@@ -84,7 +84,7 @@ class Sampler:
                 try:
                     for note in looker.look():
                         self._note(note)
-                except Exception as error:  # a sampler that dies would hide everything after it
+                except Exception as error:  # a dead sampler would miss everything after it
                     self._note(f"{threading.current_thread().name}: {type(error).__name__}: {error}")
                 self._stop.wait(max(0.1, self._interval_s - (time.monotonic() - began)))
         finally:
@@ -133,4 +133,4 @@ class _MirrorSampler:
         return look_mirror(self._mirror, self._recorder)
 
     def close(self) -> None:
-        """The mirror is the runner's."""
+        """Nothing to close: the mirror belongs to the runner."""

@@ -1,7 +1,7 @@
-"""What one Spark task does with its share of the segment files: decode them, and store the rows as Parquet.
+"""One Spark task: it decodes its share of the segment files and stores the rows as Parquet.
 
-Runs in Spark's Python workers. Rows go from the decoder straight into the run's folders, without a detour through the
-JVM; what goes back to Spark is one row per segment file. A file is complete when it has its final name, and the name
+Runs in Spark's Python workers. Rows go from the decoder straight into the run's folders, without passing through the
+JVM; only one row per segment file goes back to Spark. A file is complete when it has its final name, and the name
 depends only on the number of the share, so that a task that is run again replaces what it wrote before.
 """
 
@@ -85,7 +85,7 @@ class _Output:
 def run_task(rows: Iterator[pa.RecordBatch], run_dir: str) -> Iterator[pa.RecordBatch]:
     """Decode the segments named in `rows` (columns of INPUT), all of one share; yields one row of RESULT per segment.
 
-    A file that cannot be read, or must not (HistoryError), is told in its row and does not stop the others.
+    A file that cannot be read, or must not (HistoryError), is reported in its row and does not stop the others.
     """
     segments = [row for batch in rows for row in batch.to_pylist()]
     for share in sorted({s["share"] for s in segments}):

@@ -2,10 +2,10 @@
 
 Pure: bytes in, Arrow columns out, in chunks of bounded size, so that a segment of a gigabyte needs the memory of one
 chunk. A batch whose CRC32C is wrong becomes a row with crc_ok false, and its records are decoded when they can be.
-What ends a file early (a torn last batch, zeros, garbage) is reported as a Problem, never raised. Garbage, and a torn
-batch that has a later segment behind it, cannot come from a write that was under way: they count as one batch with a
-wrong CRC at the next offset, which stands for all bytes that are left.
-Cannot see: a batch whose base offset alone was altered (Kafka's CRC does not cover it), and what lay behind garbage.
+An early end of a file (a torn last batch, zeros, garbage) is reported as a Problem, never raised. Garbage, and a torn
+batch that is followed by a later segment, cannot come from a write that was under way: they count as one batch with a
+wrong CRC at the next offset, which represents all remaining bytes.
+Cannot see: a batch whose base offset alone was altered (Kafka's CRC does not cover it), and batches after garbage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_COUNT = 1 << 24  # a count beyond this is garbage: no batch of 2 GiB holds 
 class Chunk:
     """Some consecutive batches and all their records, as columns named as in harness.history.schema.
 
-    The columns that say where the file lies (cluster, broker, look, topic, topic_id, partition, segment) are not here.
+    The columns that locate the file (cluster, broker, look, topic, topic_id, partition, segment) are not here.
     """
 
     batches: dict[str, pa.Array]
@@ -56,7 +56,7 @@ def decode_segment(view: memoryview, *, name: str, base_offset: int = 0, last: b
     """Every batch and record of a segment file, in file order.
 
     view: the whole file (may be a memory map). name: the file, for messages. base_offset: from the file's name.
-    last: whether it is its replica's newest segment, the only one where a torn batch may stand.
+    last: whether it is its replica's newest segment, the only one that may end in a torn batch.
     Raises HistoryError on message format v0 or v1, naming file and position.
     """
     pending = _Pending(next_offset=base_offset)
@@ -81,7 +81,7 @@ def decode_segment(view: memoryview, *, name: str, base_offset: int = 0, last: b
 
 
 def _payload(view: memoryview, header: BatchHeader, pending: _Pending) -> bytes | None:
-    """The batch's records, decompressed; None when there are none to be had."""
+    """The batch's records, decompressed; None when there are none or they cannot be read."""
     start, end = header.position + HEADER_BYTES, header.position + header.size
     if not 0 <= header.records_count <= _MAX_COUNT:
         pending.problems.append(_undecodable(header, f"{header.records_count} records are announced"))

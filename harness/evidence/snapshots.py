@@ -1,7 +1,7 @@
-"""Looks at what clusters and the mirror say of themselves, stored as rows: log ends, group offsets, configs, states.
+"""Snapshots of what clusters and mirrors report, stored as rows: log ends, group offsets, configs, states.
 
-Every look is bounded and raises nothing: what could not be seen is a note. It cannot see: what happened between two
-looks, and replicas whose broker does not answer (they have no row then).
+Every snapshot is bounded and raises nothing: failures are notes. It cannot see: what happened between two
+snapshots, and replicas whose broker does not answer (they have no row then).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from harness.wire.view import (
     by_leader,
 )
 
-LOAD_LOOK: Final = 0  # number of every look that the sampler takes
-FINAL_LOOK: Final = 1  # number of the look that goes with the captured logs
+LOAD_LOOK: Final = 0  # number of all the sampler's snapshots
+FINAL_LOOK: Final = 1  # number of the snapshot that goes with the captured logs
 
 
 def topics_of_interest(topology: Topology) -> list[str]:
@@ -77,7 +77,7 @@ def look_log_ends(
             view.close()
 
 
-# The last stable offset before the high watermark: a marker at or above the latter came later than both.
+# The last stable offset is asked before the high watermark: a marker at or above the latter came later than both.
 _ASKED: Final[Mapping[str, dict[str, Any]]] = {
     "log_start": {"timestamp": EARLIEST, "replica_id": DEBUGGING_REPLICA},
     "last_stable": {"timestamp": LATEST, "read_committed": True},
@@ -87,10 +87,10 @@ _ASKED: Final[Mapping[str, dict[str, Any]]] = {
 
 
 def _leaders(view: ClusterView, seen: MetadataView, notes: Notes) -> dict[TopicPartition, dict[str, int]]:
-    """Partition → what its leader says under the leader epoch of the metadata; absent when it does not answer.
+    """Partition → its leader's offsets under the leader epoch of the metadata; absent when it does not answer.
 
-    Where the high watermark lies below the last stable offset, the log may have been cut between the two answers: the
-    leader is asked once more, and what it says then stands.
+    Where the high watermark is below the last stable offset, the log may have been truncated between the two answers:
+    the leader is asked once more, and its second answer counts.
     """
     found: dict[TopicPartition, dict[str, int]] = {}
     for leader, epochs in by_leader(seen.partitions).items():
@@ -106,7 +106,7 @@ def _leaders(view: ClusterView, seen: MetadataView, notes: Notes) -> dict[TopicP
 
 
 def _ask(view: ClusterView, leader: int, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, dict[str, int]]:
-    """Partition → column → offset, of the partitions of which the leader says everything."""
+    """Partition → column → offset, for partitions for which the leader gave all of them."""
     found: dict[TopicPartition, dict[str, int]] = {}
     for column, how in _ASKED.items():
         for partition, offset in view.offsets(leader, epochs, **how).items():
@@ -157,8 +157,8 @@ def _log_end_rows(
 
 
 def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
-    """One row of `mirror_states` per partition. The time is taken before the mirror is asked: a lag of 0 then says
-    that everything acknowledged before that time had been carried."""
+    """One row of `mirror_states` per partition. The time is taken before the mirror is asked: a lag of 0 then means
+    that everything acknowledged before that time had been mirrored."""
     began = recorder.clock.now_ns()
     try:
         statuses = mirror.describe()
@@ -185,7 +185,7 @@ def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
 
 
 def look_all(topology: Topology, recorder: Recorder, *, look: int = FINAL_LOOK) -> Notes:
-    """One look at everything: log ends, group offsets, topic configurations and ACLs of every cluster, the mirrors."""
+    """Snapshot everything: log ends, group offsets, topic configurations and ACLs of every cluster, the mirrors."""
     topics = topics_of_interest(topology)
     notes: Notes = []
     for cluster in topology.clusters.values():

@@ -22,13 +22,13 @@ class RecordFormatError(ValueError):
 def read_varints(data: U8, positions: I64) -> tuple[I64, I64]:
     """The zig-zag varint at each position, and the position after it.
 
-    data must be padded with at least MAX_VARINT_BYTES bytes behind the last position.
-    Raises RecordFormatError when a varint is longer than 64 bits or lies outside the data.
+    data must be padded with at least MAX_VARINT_BYTES bytes after the last position.
+    Raises RecordFormatError when a varint is longer than 64 bits or outside the data.
     """
     if positions.size == 0:
         return positions.copy(), positions.copy()
     if int(positions.min()) < 0 or int(positions.max()) + MAX_VARINT_BYTES > data.size:
-        raise RecordFormatError("a field lies outside its batch")
+        raise RecordFormatError("a field is outside its batch")
     first = data[positions]
     raw = (first & 0x7F).astype(np.uint64)
     after = positions + 1

@@ -1,1 +1,1 @@
-"""What the clients saw, and the stored format that keeps it together with the evidence."""
+"""Histories: what clients did and observed, and the stored format that holds it together with the evidence."""

@@ -19,11 +19,11 @@ from harness.history.ops import OpRecord
 from harness.history.schema import TABLES
 from harness.history.writer import Columns, PartWriter, fitting, to_arrow, to_columns
 
-_BUSY_ROWS: Final = 256  # pending rows from which a table is written at every interval
-_CALM_OPS_S: Final = 1.0  # seconds a calm table may hold rows back: operations
-_CALM_S: Final = 2.0  # every other table
-_SLACK_S: Final = 0.05  # a wake-up that comes a little early counts
-_BACKLOG: Final = 100_000  # events pending from which a caller waits for the disk
+_BUSY_ROWS: Final = 256  # a table with this many pending rows is written at every interval
+_CALM_OPS_S: Final = 1.0  # seconds that operations may wait when they are few
+_CALM_S: Final = 2.0  # the same for every other table
+_SLACK_S: Final = 0.05  # a wake-up this much too early counts as due
+_BACKLOG: Final = 100_000  # with more pending events a caller waits for the disk
 _STALL_S: Final = 60.0  # seconds it waits at most
 
 Row = tuple[Any, ...]
@@ -58,7 +58,7 @@ class Flusher:
 
     @property
     def failure(self) -> ShatterError | None:
-        """Why nothing can be stored any more; None while all is well."""
+        """Why nothing can be stored any more; None while storing works."""
         return self._failure
 
     @property
@@ -67,7 +67,7 @@ class Flusher:
         return tuple(name for name, writer in self._writers.items() if writer.files_written)
 
     def mark(self) -> None:
-        """Say that something is pending (under `lock`)."""
+        """Signal that something is pending (under `lock`)."""
         self.dirty = True
         self._wake.set()
 
@@ -79,7 +79,7 @@ class Flusher:
             raise StorageError(f"the recorder of {self._run_dir} is closed: nothing more can be recorded")
 
     def throttle(self) -> None:
-        """Hold the caller back while far more is pending than one flush takes. Call without `lock`."""
+        """Block the caller while far more is pending than one flush writes. Call without `lock`."""
         if len(self.ops) <= _BACKLOG:
             return
         deadline = time.monotonic() + _STALL_S
@@ -103,7 +103,7 @@ class Flusher:
     def close(self) -> bool:
         """Stop the thread and write everything; False when it was closed already.
 
-        After a failed write it tries once more, in case the disk was mended. Raises StorageError when rows
+        After a failed write it tries once more, in case the disk was fixed. Raises StorageError when rows
         could not be stored, HistoryError when rows did not fit and were left out.
         """
         with self.lock:
@@ -181,7 +181,7 @@ class Flusher:
         """Columns of op_records. Built without a tuple per record: this is half of what recording costs."""
         try:
             return _flatten(grouped)
-        except (TypeError, ValueError):  # something that is no OpRecord
+        except (TypeError, ValueError):  # an element is not an OpRecord
             self._fail(HistoryError("records of an operation must be a sequence of OpRecord; others were left out"))
             good = [
                 (i, [r for r in rs if isinstance(r, OpRecord)]) for i, rs in grouped if isinstance(rs, list | tuple)

@@ -1,4 +1,4 @@
-"""What the importers share: buffers of rows by table, stored in large complete files, and the run.json at the end.
+"""Shared by the importers: buffers of rows by table, stored in large complete files, and the run.json at the end.
 
 A folder becomes a run only when everything was read: on an error nothing that was begun is left behind.
 """
@@ -27,7 +27,7 @@ _FOREIGN: Final = {
     b"\xef\xbb\xbf": "begins with a byte order mark; save it as UTF-8 without one",
     b"\xff\xfe": "begins with a byte order mark of UTF-16; save it as UTF-8 without one",
     b"\xfe\xff": "begins with a byte order mark of UTF-16; save it as UTF-8 without one",
-}  # how a file begins → what it is, and the mend
+}  # a file's first bytes → what it is, and how to fix it
 
 
 class RunBuilder:
@@ -77,7 +77,7 @@ class RunBuilder:
         place: Place = (),
         op: Hashable = None,
     ) -> int | None:
-        """What belongs into ops.invoke_index of this event (None on an invoke): see `pairing`."""
+        """The ops.invoke_index of this event (None on an invoke): see `pairing`."""
         if type_ == "invoke":
             self._pairing.invoked(index, process, f, what, place, op)
             return None
@@ -85,9 +85,9 @@ class RunBuilder:
 
     @staticmethod
     def happened(index: int, type_: str, invoke_index: int | None) -> bool:
-        """Whether an event says that something was done: ok, or an info that nobody invoked (a mere report).
+        """Whether an event says that something was done: ok, or an info without an invoke (a mere report).
 
-        The info of an operation that was invoked means that nobody knows.
+        The info of an operation that was invoked means that its outcome is unknown.
         """
         return type_ == "ok" or (type_ == "info" and invoke_index == index)
 
@@ -132,7 +132,7 @@ class RunBuilder:
             self._write(table)
 
     def finish(self, **meta: Any) -> Path:
-        """Store what is pending and write run.json; `meta` are further keys of it. Returns the run folder."""
+        """Store pending rows and write run.json; `meta` are further keys of it. Returns the run folder."""
         for table in list(self._buffers):
             self._write(table)
         clusters = {
@@ -160,8 +160,8 @@ class RunBuilder:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise HistoryError for a file whose first bytes say that it is no plain text. A file that cannot be opened is
-    left to its reader, and so is a pipe, of which the first bytes are there once."""
+    """Raise HistoryError for a file whose first bytes say that it is not plain text. A file that cannot be opened is
+    left to its reader, and so is a pipe, whose first bytes can be read only once."""
     if not path.is_file():
         return
     try:
@@ -176,7 +176,7 @@ def refuse_foreign(path: Path) -> None:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Importers make millions of rows and no reference cycles: the cycle collector would only scan them in vain."""
+    """Importers make millions of rows and no reference cycles: the cycle collector would scan them for nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""A history from elsewhere as a run's folder: `FILE.jsonl` (docs/history-format.md) or `FILE.edn` (Jepsen)."""
+"""Foreign histories as a run's folder: `FILE.jsonl` (docs/history-format.md) or `FILE.edn` (Jepsen)."""
 
 from __future__ import annotations
 

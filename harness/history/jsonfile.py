@@ -1,4 +1,4 @@
-"""Reads a JSON document that a run keeps beside its tables, whoever wrote it: bounded, and never a hang."""
+"""Reads a JSON document of a run's folder, whatever program wrote it: bounded, and it never hangs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MOST_BYTES: Final = 64 << 20
 
 
 def read_json(path: Path, *, mend: str) -> dict[str, Any]:
-    """The object that the file holds. mend: what to do about a file that is not JSON.
+    """The object that the file holds. mend: how to fix a file that is not JSON.
 
-    Raises: FileNotFoundError; HistoryError for no regular file, one that cannot be read, is larger than MOST_BYTES,
+    Raises: FileNotFoundError; HistoryError for a file that is not regular, cannot be read, is larger than MOST_BYTES,
     is not UTF-8, is not JSON, holds no object, or is nested more than 50 deep.
     """
     try:
         if path.exists() and not path.is_file():
-            raise HistoryError(f"{path} is no regular file; put one there")
+            raise HistoryError(f"{path} is not a regular file; put one there")
         with path.open("rb") as source:
             raw = source.read(MOST_BYTES + 1)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Joins the many small files of a recorded table into a few, when the recording has ended.
+"""Joins the many small files of a recorded table into a few, after the recording has ended.
 
-A recording makes about one file a second and table, so that a kill loses little; Spark pays for every file of every
-scan (300 files of 1,500 rows: 5 times the time of one). The new files are written whole into a folder beside the
+A recording makes about one file a second and table, so that a kill loses little; each file slows every Spark
+scan (300 files of 1,500 rows: 5 times the time of one). The new files are written whole into a folder next to the
 table's; then two renames exchange the folders. A process that is killed between the two leaves the table under its
 hidden names, and `recover` puts it back.
 """
@@ -29,7 +29,7 @@ _ROWS_PER_FILE: Final = 1_000_000
 
 
 def compact(run_dir: Path, tables: Iterable[str]) -> None:
-    """Compact these tables where it pays. Never raises for a full disk: the small files are as good, only slower."""
+    """Compact these tables where it pays off. Never raises for a full disk: the small files are only slower."""
     for table in tables:
         files = sorted((run_dir / table).glob("part-*.parquet"))
         if len(files) < _MIN_FILES or not _small(files):
@@ -42,7 +42,7 @@ def compact(run_dir: Path, tables: Iterable[str]) -> None:
 
 
 def recover(run_dir: Path) -> None:
-    """Put back a table whose compaction was killed between its two renames, and remove what else it left.
+    """Put back a table whose compaction was killed between its two renames, and remove its other leftovers.
 
     Raises HistoryError when the folder cannot be written.
     """
@@ -72,7 +72,7 @@ def _rewrite(run_dir: Path, table: str, files: list[Path]) -> None:
     if pending:
         writer.write(pa.concat_tables(pending))
     if len(list(folder.iterdir())) != len(files):
-        raise OSError("other files lie beside the recorded ones")
+        raise OSError("there are other files next to the recorded ones")
     folder.rename(old)
     new.rename(folder)
     sync_folder(run_dir)

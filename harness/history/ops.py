@@ -1,8 +1,8 @@
 """The vocabulary of a history: operation events, in the sense of Jepsen's histories.
 
 An operation is invoked, and later completes as `ok` (it happened), `fail` (it did not happen) or `info`
-(it may have happened, or may still happen). A process of ours is single-threaded: it has at most one operation
-under way, and after `info` it never acts again under the same name. Processes of imported histories may have several
+(it may have happened, or may still happen). Our own processes are single-threaded: they have at most one operation
+under way, and after `info` never act again under the same name. Processes of imported histories may have several
 under way, as Kafka clients do.
 """
 
@@ -22,7 +22,7 @@ class OpType(StrEnum):
 
 
 class F(StrEnum):
-    """What an operation does (column `f` of `ops`)."""
+    """The function of an operation (column `f` of `ops`)."""
 
     SEND = "send"  # one or more records outside a transaction
     POLL = "poll"
@@ -51,7 +51,7 @@ class F(StrEnum):
 
 
 class Action(StrEnum):
-    """What happened to one record within an operation (column `action` of `op_records`)."""
+    """The role of one record in an operation (column `action` of `op_records`)."""
 
     SEND = "send"
     POLL = "poll"
@@ -59,13 +59,13 @@ class Action(StrEnum):
     FETCH = "fetch"  # an offset fetched for a group
     ASSIGN = "assign"  # where a consumer begins to read (of `assign` operations); offset null: at the log start
     KEEP = "keep"  # a partition that stays assigned, and keeps its position (of `assign` operations)
-    POSITION = "position"  # where a consumer stands after a poll that says so (imported histories)
+    POSITION = "position"  # a consumer's position after a poll that reports it (imported histories)
     REBALANCE = "rebalance"  # a partition whose assignment changed during the operation
     TARGET = "target"  # what an administrative operation acted on: topic, partition, offset, value (an ACL binding)
 
 
 class Phase(StrEnum):
-    """Where in the run an event lies."""
+    """The phase of the run to which an event belongs."""
 
     PROVISION = "provision"
     WARM_UP = "warm_up"

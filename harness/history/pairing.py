@@ -1,4 +1,4 @@
-"""Which invocation a completion belongs to, in histories that do not say so by an index.
+"""Finds the invocation that a completion belongs to, in histories that do not name it by an index.
 
 A process may have several operations under way at once, as Kafka clients do. A completion belongs, in this order, to
 
@@ -6,9 +6,9 @@ A process may have several operations under way at once, as Kafka clients do. A 
    has the index `op`, where it does not name them);
 2. the oldest operation under way of its process and `f` about the same thing (a send's value, a commit's offset);
 3. the operation that was completed before and was about the same thing: a second completion;
-4. the oldest one under way of its process and `f` that may be meant: same topic and partition, as far as both say so,
-   and not about another thing;
-5. itself: nobody invoked it.
+4. the oldest one under way of its process and `f` that may be meant: same topic and partition, as far as both state
+   them, and not about another thing;
+5. itself: it has no invocation.
 
 It cannot tell apart operations that are about the same thing and have no names.
 """
@@ -29,7 +29,7 @@ Lane = tuple[str, str]  # process, f
 
 @dataclass(slots=True, eq=False)
 class _Invoked:
-    """An operation under way. what: None when it does not say; None within place fits everything."""
+    """An operation under way. what: None when it does not state it; None within place matches everything."""
 
     index: int
     lane: Lane
@@ -42,11 +42,11 @@ _Queue = OrderedDict[int, _Invoked]  # by index, the oldest first
 
 
 class Pairing:
-    """The operations under way of one history, told in its order."""
+    """The operations under way of one history, whose events are fed in order."""
 
     def __init__(self) -> None:
         self._under_way: dict[Lane, _Queue] = {}
-        self._about: dict[tuple[Lane, Hashable], _Queue] = {}  # what None: those that do not say
+        self._about: dict[tuple[Lane, Hashable], _Queue] = {}  # what None: those that do not state it
         self._named: dict[tuple[str, Hashable], _Invoked] = {}
         self._done: OrderedDict[tuple[Lane | str, Hashable], int] = OrderedDict()
 
@@ -68,7 +68,7 @@ class Pairing:
     def completed(
         self, index: int, process: str, f: str, what: Hashable = None, place: Place = (), op: Hashable = None
     ) -> int:
-        """The index of the invocation that a completion belongs to; its own where nobody invoked it."""
+        """The index of the invocation that a completion belongs to; its own where it has none."""
         lane = (process, f)
         begun = again = None
         if op is not None:
@@ -92,7 +92,7 @@ class Pairing:
         return begun if begun is not None and begun.op is None else None
 
     def _over(self, begun: _Invoked) -> None:
-        """It is not under way any more."""
+        """Remove it: it is not under way any more."""
         mine, about = self._under_way[begun.lane], self._about[begun.lane, begun.what]
         del mine[begun.index], about[begun.index]
         if not mine:
@@ -119,5 +119,5 @@ def _oldest(candidates: _Queue | None, op: Hashable, place: Place) -> _Invoked |
 
 
 def _fits(one: Place, other: Place) -> bool:
-    """Whether two places may be the same: wherever both say something, they say the same."""
+    """Whether two places may be the same: their parts are equal wherever both have one."""
     return all(a is None or b is None or a == b for a, b in zip(one, other, strict=False))

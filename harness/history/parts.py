@@ -1,9 +1,9 @@
-"""Which files a table consists of: those in its folder, and those in folders below that are named COLUMN=VALUE.
+"""The files of a table: those in its folder, and those in folders below that are named COLUMN=VALUE.
 
-The second is how Hive and Spark's `partitionBy` write: such a folder says a column's value for all rows below it, and
-the files leave that column out (where they have it none the less, the folder's name counts). Names that begin with a
-dot or an underscore, checksum files among them, are nobody's, and so is any other folder. What has the name of a file
-of the table and is none (a named pipe, a device, a folder, a link to nothing) is told, and never opened.
+The second is the layout of Hive and Spark's `partitionBy`: such a folder gives a column's value for all rows below it,
+and the files leave that column out (where they have it all the same, the folder's name counts). Names that begin with a
+dot or an underscore, checksum files among them, are ignored, and so is any other folder. An entry with the name of a
+table's file that is not a regular file (a named pipe, a device, a folder, a dangling link) is reported, never opened.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _FLAGS: Final = {"true": True, "false": False}
 
 @dataclass
 class Parts:
-    """files: in order of their paths. problems: one sentence for each thing that looks like a file and is none."""
+    """files: in order of their paths. problems: one sentence for each entry that is named like a file but is none."""
 
     files: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def table_parts(folder: Path) -> Parts:
-    """The files of the table of the run format that this folder is named for; none where there is no folder.
+    """The files of the table whose name this folder has; none where there is no folder.
 
     Raises HistoryError for a folder's value that does not fit its column, or a folder that cannot be listed.
     """
@@ -53,7 +53,7 @@ def _collect(folder: Path, top: Path, found: Parts) -> None:
             if entry.is_file():
                 found.files.append(entry)
             else:
-                found.problems.append(f"{entry} is no regular file, so nothing of it is read; move it away")
+                found.problems.append(f"{entry} is not a regular file, so nothing of it is read; move it away")
         elif "=" in entry.name and entry.is_dir():
             if told(entry, top) is not None:
                 _collect(entry, top, found)
@@ -66,9 +66,9 @@ def _collect(folder: Path, top: Path, found: Parts) -> None:
 
 
 def told(path: Path, top: Path) -> dict[str, Any] | None:
-    """Column → value, as the folders between a table's folder and this file or folder in it say.
+    """Column → value, from the names of the folders between a table's folder and this file or folder in it.
 
-    None when one of them is named for no column, a list, or a column that another names already.
+    None when one of them does not name a column, or names a list or a column that another one names already.
     Raises HistoryError for a value that does not fit its column.
     """
     columns = {column.name: column for column in TABLES[top.name].columns}

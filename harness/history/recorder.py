@@ -2,7 +2,7 @@
 
 The hot path is one lock, one clock reading and one tuple per event; index and time are taken under the same
 lock, so that order by index is order by time. A process that is killed loses what was recorded since the last
-flush: `flush_interval_s` of a busy table, up to one second of operations and two of other rows of a calm one.
+flush: `flush_interval_s` of a busy table; of a calm one, up to one second of operations and two of other rows.
 
 It cannot see whether the disk keeps what it confirmed (it relies on fsync).
 """
@@ -32,10 +32,10 @@ _PLACES: Final = {name: {c.name: i for i, c in enumerate(t.columns)} for name, t
 class RunRecorder:
     """Implements harness.history.recording.Recorder on a run folder. Use it as a context manager.
 
-    run_dir: made when absent; HistoryError when it already holds a run. meta: what run.json says at first
-    (change it later through `run_file.update`). clock: the run's clock.
-    After a failed write every call raises the same StorageError; what was complete stays readable, and `close`
-    tries once more to store what is pending, in case the disk was mended meanwhile.
+    run_dir: created when absent; HistoryError when it already holds a run. meta: the first contents of run.json
+    (change them later through `run_file.update`). clock: the run's clock.
+    After a failed write every call raises the same StorageError; complete files stay readable, and `close`
+    tries once more to store pending rows, in case the disk was fixed meanwhile.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RunRecorder:
 
     @property
     def failure(self) -> ShatterError | None:
-        """Why nothing can be recorded any more; None while all is well."""
+        """Why nothing can be recorded any more; None while recording works."""
         return self._flusher.failure
 
     def set_phase(self, phase: Phase) -> None:
@@ -233,5 +233,5 @@ class RunRecorder:
         try:
             self.close()
         except ShatterError:
-            if error is None:  # else the error under way tells more, or is this very one
+            if error is None:  # else the error under way says more, or is the same
                 raise

@@ -1,4 +1,4 @@
-"""What workloads, nemeses and the runner write to while a run goes on."""
+"""The protocol to which workloads, nemeses and the runner record during a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.history.ops import OpRecord, OpType, Phase
 class Recorder(Protocol):
     """Thread-safe. Rows reach the disk in small complete Parquet files, at most a second or so late.
 
-    Raises StorageError from any call once the folder can no longer be written, after keeping what was there.
+    Raises StorageError from any call once the folder can no longer be written; what was stored before is kept.
     """
 
     @property

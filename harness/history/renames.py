@@ -1,17 +1,17 @@
-"""Which topic of one cluster mirrors which topic of another, in imported histories of mirrors that rename topics.
+"""Finds which topic of one cluster mirrors which topic of another, in imported histories where mirrors rename topics.
 
-It is told (`told`), or inferred: MirrorMaker 2 calls the mirror of `t` on A `A.t`, or `east.t` where it knows A under
-another name. A topic whose name ends in `.t` is taken for the mirror of a topic `t` of another cluster when
+The history states it (`told`), or it is inferred: MirrorMaker 2 names the mirror of `t` on A `A.t`, or `east.t` where A
+has that alias. A topic whose name ends in `.t` counts as the mirror of a topic `t` of another cluster when
 
 - records of it hold values that were sent to `t` there; or
 - its name is that cluster's letter, a dot and `t`, no client sends to it, and nothing that it holds was sent elsewhere;
 
 and never where mirrors keep their names: where the other cluster has a topic of its full name, or its own cluster has a
-`t` that is a mirror itself (it holds values that were sent to the other `t`; or, where no value decides, nobody sends
-to it).
+`t` that is a mirror itself (it holds values that were sent to the other `t`; or, where no value decides, no client
+sends to it).
 
-It cannot see: a renaming by another rule, two mirrors of one topic on one cluster, one mirror of two topics; the values
-of a topic are compared by the first `SAMPLE` that were sent to it. Tell the names then.
+It cannot see: a renaming by another rule, two mirrors of one topic on one cluster, one mirror of two topics; of a
+topic's values only the first `SAMPLE` sent to it are compared. In such cases the history must state the names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 SAMPLE: Final = 1_000
-"""Values of one topic that are remembered, and records of one topic that are looked at."""
+"""Values of one topic that are remembered, and records of one topic that are examined."""
 SAMPLES: Final = 500_000
 """Values that are remembered in all."""
 _ORIGIN: Final = "A"
@@ -31,7 +31,7 @@ Topic = tuple[str, str]
 
 
 class RenameError(Exception):
-    """What was told contradicts what was told before; the text completes the sentence "FILE, line N: …"."""
+    """A stated name contradicts an earlier one; the text completes the sentence "FILE, line N: …"."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class TopicNames:
         self._topics: dict[Topic, None] = {}
         self._sent: dict[Topic, int] = {}  # topics that clients send to → values remembered
         self._from: dict[str, Topic] = {}  # value → where it was sent first
-        self._looked: dict[Topic, int] = {}  # topic → records looked at
+        self._looked: dict[Topic, int] = {}  # topic → records examined
         self._holds: dict[Topic, set[Topic]] = {}  # and where the values in them were sent
         self._told: dict[Topic, Topic] = {}  # mirror → what it mirrors
 
     def mentioned(self, cluster: str, topic: str) -> None:
-        """A topic is there."""
+        """The history mentions a topic."""
         self._topics[cluster, topic] = None
 
     def sent(self, cluster: str, topic: str, value: str | None) -> None:
@@ -93,20 +93,20 @@ class TopicNames:
         before = self._told.get(place, origin)
         if before != origin:
             raise RenameError(
-                f"topic {name} on {cluster} cannot mirror {topic} on {source}: it was told to mirror {before[1]} on"
-                f" {before[0]}, and a topic mirrors one topic"
+                f"topic {name} on {cluster} cannot mirror {topic} on {source}: the history says that it mirrors"
+                f" {before[1]} on {before[0]}, and a topic mirrors one topic"
             )
         other = next((p for p, o in self._told.items() if o == origin and p[0] == cluster and p != place), None)
         if other is not None:
             raise RenameError(
-                f"topic {topic} on {source} cannot have a second mirror {name} on {cluster}: its mirror was told to be"
-                f" {other[1]}, and a topic has one name on each cluster"
+                f"topic {topic} on {source} cannot have a second mirror {name} on {cluster}: the history names its"
+                f" mirror {other[1]}, and a topic has one name on each cluster"
             )
         self._told[place] = origin
         self._topics[origin] = self._topics[place] = None
 
     def renames(self) -> Renames:
-        """What was told, and what can be inferred from names and values."""
+        """The stated names, and those that can be inferred from names and values."""
         inferred = self._inferred()
         mirrors = {**inferred, **self._told}
         if all(place[1] == origin[1] for place, origin in mirrors.items()):
@@ -136,7 +136,7 @@ class TopicNames:
         return found
 
     def _candidates(self, place: Topic) -> Iterator[Topic]:
-        """Topics of other clusters with whose names this one's ends, and whose mirrors may be called so."""
+        """Topics of other clusters whose names this one's name ends with, and whose mirrors may have this name."""
         cluster, name = place
         ends = [name[at + 1 :] for at, letter in enumerate(name) if letter == "."]
         others = sorted({c for c, _ in self._topics} - {cluster})
@@ -148,7 +148,7 @@ class TopicNames:
         return self._holds.get((cluster, topic), set())
 
     def _by_values(self, place: Topic, origin: Topic) -> bool:
-        keeps = (origin[0], place[1])  # what it mirrors if mirrors keep their names
+        keeps = (origin[0], place[1])  # the topic it mirrors if mirrors keep their names
         held = self._held(*place)
         named = place[1] == f"{origin[0]}.{origin[1]}"
         return origin in held and (keeps not in self._topics or (named and keeps not in held))
@@ -157,11 +157,11 @@ class TopicNames:
         (cluster, name), (source, topic) = place, origin
         if name != f"{source}.{topic}" or place in self._sent or self._held(*place):
             return False
-        there = (cluster, topic)  # a topic of its own, if somebody sends to it; else it may be the mirror
+        there = (cluster, topic)  # a topic of its own, if a client sends to it; else it may be the mirror
         return (source, name) not in self._topics and (there not in self._topics or there in self._sent)
 
     def _name_on_a(self, topic: Topic, mirrors: Mapping[Topic, Topic]) -> str:
-        """A topic's name on A; for one that is not there, the name that it would have."""
+        """A topic's name on A; for one that A does not have, the name that it would have."""
         passed = set()
         while topic in mirrors and topic not in passed:
             passed.add(topic)
@@ -179,6 +179,6 @@ class TopicNames:
 
 def _sentence(place: Topic, origin: Topic) -> str:
     return (
-        f"topic {place[1]} on {place[0]} is taken for the mirror of {origin[1]} on {origin[0]}, by its name and what it"
-        " holds; a line of f topic_map would tell it"
+        f"topic {place[1]} on {place[0]} is taken for the mirror of {origin[1]} on {origin[0]}, by its name and its"
+        " records; a line of f topic_map would state it"
     )

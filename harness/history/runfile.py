@@ -1,4 +1,4 @@
-"""`run.json`: what a run was, kept beside its tables and rewritten whole, atomically, on every change.
+"""`run.json`: the description of a run, next to its tables; rewritten whole, atomically, on every change.
 
 Keys that this version does not know are kept, so that other writers may add their own.
 """
@@ -45,7 +45,7 @@ class RunFile:
 
     @classmethod
     def create(cls, run_dir: Path, meta: RunMeta) -> RunFile:
-        """Make the folder and its run.json. Raises StorageError; HistoryError when a run is already there."""
+        """Create the folder and its run.json. Raises StorageError; HistoryError when it already holds a run."""
         if (run_dir / RUN_FILE).exists():
             raise HistoryError(f"{run_dir} already holds a run; choose another folder with --out, or delete it")
         try:
@@ -58,12 +58,12 @@ class RunFile:
 
     @classmethod
     def open(cls, run_dir: Path) -> RunFile:
-        """The run.json that is there, to be changed further. Raises HistoryError as `read_meta` does."""
+        """The existing run.json, to be changed further. Raises HistoryError as `read_meta` does."""
         return cls(run_dir, read_meta(run_dir))
 
     @property
     def meta(self) -> RunMeta:
-        """What it says now (immutable)."""
+        """Its present contents (immutable)."""
         return self._meta
 
     def update(self, **changes: Any) -> RunMeta:
@@ -127,7 +127,7 @@ def read_meta(run_dir: Path) -> RunMeta:
         raise HistoryError(f"{run_dir} does not exist; give the folder of a run (the one that holds {RUN_FILE})")
     if not run_dir.is_dir():
         raise HistoryError(f"{run_dir} is not a folder; give the folder of a run (the one that holds {RUN_FILE})")
-    mend = 'mend it by hand, or write {"format_version": 1, "run_id": "NAME"} into it to check the tables alone'
+    mend = 'fix it by hand, or write {"format_version": 1, "run_id": "NAME"} into it to check the tables alone'
     try:
         data = read_json(path, mend=mend)
     except FileNotFoundError:

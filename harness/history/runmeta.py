@@ -17,7 +17,7 @@ class _Open(BaseModel):
 
 
 class TestParameters(_Open):
-    """What was asked for."""
+    """The parameters of the test."""
 
     __test__ = False  # not a pytest class
 
@@ -42,7 +42,7 @@ class TestParameters(_Open):
     nemeses: list[str] = Field(default_factory=list)
     """Nemeses that the schedule was drawn from."""
     contract: str | None = None
-    """Contract that the run is judged by when nothing else is said."""
+    """Contract that the run is judged by unless another is given."""
     seed: int | None = None
     """Seed of everything random."""
     time_limit_s: float | None = None
@@ -69,10 +69,10 @@ class ClusterInfo(_Open):
 
 
 class CapabilityInfo(_Open):
-    """Whether the mirror can do something."""
+    """Whether the mirror has a capability."""
 
     yes: bool
-    """Whether it can."""
+    """Whether it has it."""
     why: str = ""
     """Why not, or how it is known."""
 
@@ -96,46 +96,46 @@ class RunMeta(_Open):
     run_id: str
     """The run's name, also the label of its containers."""
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    """When it was made: UTC, ISO 8601."""
+    """When it was created: UTC, ISO 8601."""
     shatter_version: str | None = None
     """Version of the program that made it."""
     versions: dict[str, str] = Field(default_factory=dict)
-    """What the run was made with: shatter, python, spark, kafka, mirror, docker."""
+    """Versions of the software: shatter, python, spark, kafka, mirror, docker."""
     images: dict[str, str] = Field(default_factory=dict)
-    """Name of each image that a container was made from → the digest of its content."""
+    """Name of each image behind a container → the digest of its content."""
     source: str = "shatter"
-    """Who wrote the folder: shatter, jsonl, edn (imported), bench (generated)."""
+    """Writer of the folder: shatter, jsonl, edn (imported), bench (generated)."""
     status: Status = "running"
     """running (also after a kill), finished, interrupted or failed."""
     why: str = ""
     """Why it was interrupted or failed."""
     test: TestParameters = Field(default_factory=TestParameters)
-    """What was asked for."""
+    """The parameters of the test."""
     clusters: dict[str, ClusterInfo] = Field(default_factory=dict)
     """Letter → cluster."""
     topic_map: dict[str, str] = Field(default_factory=dict)
-    """Topic name on A → its name on B, where they differ or are mirrored at all."""
+    """Topic name on A → its name on B, of mirrored topics and of those whose names differ."""
     topic_maps: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """The same for any cluster: letter → (name on A → name there). It may also name what is not mirrored from A: there,
-    what has the name of another topic of A has the name that its mirror on A would have."""
+    """The same for any cluster: letter → (name on A → name there). It may also name topics not mirrored from A: one
+    with the name of another topic of A is listed under the name that its mirror on A would have."""
     capabilities: dict[str, CapabilityInfo] = Field(default_factory=dict)
-    """What the mirror can do."""
+    """Capabilities of the mirror."""
     phases: list[PhaseSpan] = Field(default_factory=list)
     """The phases so far."""
     schedule: list[dict[str, Any]] = Field(default_factory=list)
     """The faults as they were drawn, in order: fault_id, nemesis, at_s, duration_s, cluster, role, params."""
     floor: dict[str, Any] = Field(default_factory=dict)
-    """The least load that proves anything; below it the verdict is unknown."""
+    """The minimum load that proves anything; below it the verdict is unknown."""
     unhealed: list[str] = Field(default_factory=list)
-    """What the harness could not heal, one sentence each: then what needed a healed system proves nothing."""
+    """What the harness could not heal, one sentence each: checks that need a healed system then prove nothing."""
     left_out: list[str] = Field(default_factory=list)
-    """What the export left out that this history was imported from: names of tables, or run.json."""
+    """What the export behind this imported history left out: names of tables, or run.json."""
     final_reads_cut_off: bool = False
     """Whether the final reads ended before every partition was read to its end."""
     notes: list[str] = Field(default_factory=list)
-    """Sentences that the reader of a verdict should know."""
+    """Sentences for the reader of a verdict."""
 
     def topic_on(self, cluster: str, topic: str) -> str:
-        """The name, on that cluster, of the topic called `topic` on A (itself when nothing else is said)."""
+        """The name, on that cluster, of the topic called `topic` on A (the same name when none is stated)."""
         names = self.topic_maps.get(cluster) or (self.topic_map if cluster == "B" else {})
         return names.get(topic, topic)

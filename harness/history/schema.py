@@ -54,7 +54,7 @@ _BROKER = _c("broker", _I32, "broker id whose replica this is; -1 when the repli
 _LOOK = _c(
     "look",
     _I32,
-    "number of the look at the clusters: evidence may be captured more than once, the last counts",
+    "number of the snapshot of the clusters: evidence may be captured more than once, the last counts",
 )
 
 _PRODUCER = (
@@ -71,14 +71,14 @@ TABLES: dict[str, Table] = {
             (
                 _c("index", _I64, "position in the history, unique, increasing with time", required=True),
                 _TIME,
-                _c("process", _STR, "who acted; may have several operations under way", required=True),
+                _c("process", _STR, "client, admin or mirror; may have several operations under way", required=True),
                 _c("type", _STR, "invoke, ok, fail or info", required=True),
                 _c("f", _STR, "what was done: send, poll, txn, …", required=True),
                 _c(
                     "invoke_index",
                     _I64,
                     "on a completion: index of its invoke event, where the writer knows it;"
-                    " its own index when nobody invoked it",
+                    " its own index when it has none",
                 ),
                 _c("phase", _STR, "phase of the run"),
                 _CLUSTER,
@@ -88,7 +88,7 @@ TABLES: dict[str, Table] = {
                 _c("isolation", _STR, "read_uncommitted or read_committed, of a poll"),
                 _c("reset", _STR, "auto.offset.reset of the polling consumer, where it matters"),
                 _c("error", _STR, "short error name (error table in docs), null when none"),
-                _c("error_text", _STR, "the client's own words"),
+                _c("error_text", _STR, "the client's error message"),
                 _c("replica", _I32, "broker that served a poll, where an imported history names it"),
                 _c("retry", _BOOL, "the client sent these records before, where an imported history says so"),
             ),
@@ -113,7 +113,7 @@ TABLES: dict[str, Table] = {
                 ),
                 _c("value", _STR, "the record's unique value"),
                 _c("key", _STR, "the record's key"),
-                _c("leader_epoch", _I32, "leader epoch the client was told"),
+                _c("leader_epoch", _I32, "leader epoch that the client received"),
                 _c("producer_id", _I64, "producer id, where the client knows it"),
                 _c("producer_epoch", _I16, "producer epoch, where the client knows it"),
                 _c("sequence", _I32, "sequence number, where the client knows it"),
@@ -180,7 +180,7 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             "log_ends",
-            "one look at one partition (one replica's view where broker is given)",
+            "one snapshot of one partition (one replica's view where broker is given)",
             (
                 _CLUSTER,
                 _BROKER,
@@ -223,22 +223,22 @@ TABLES: dict[str, Table] = {
                 _PART,
                 _TIME,
                 _c("isolation", _STR, "read_uncommitted or read_committed"),
-                _c("start_offset", _I64, "where the read began (the log start)"),
+                _c("start_offset", _I64, "offset at which the read began (the log start)"),
                 _c("target_offset", _I64, "highest offset known to exist + 1, which the read had to reach"),
-                _c("position", _I64, "where the read ended"),
+                _c("position", _I64, "offset at which the read ended"),
                 _c("complete", _BOOL, "whether position reached target", required=True),
                 _c("error", _STR, "why it is not complete"),
             ),
         ),
         Table(
             "group_offsets",
-            "one look at (or one write of) one group's offset",
+            "one snapshot of (or one write to) one group's offset",
             (
                 _CLUSTER,
                 _TIME,
                 _c("group", _STR, "group id"),
                 _c("kind", _STR, "consumer or share"),
-                _c("event", _STR, "look, sync (a mirror wrote it) or checkpoint (MM2's translation)"),
+                _c("event", _STR, "look (a snapshot), sync (a mirror wrote it) or checkpoint (MM2's translation)"),
                 _c("state", _STR, "group state"),
                 _c("members", _I32, "members at that time"),
                 _TOPIC,
@@ -247,12 +247,12 @@ TABLES: dict[str, Table] = {
                 _c("source_offset", _I64, "offset on the source it was translated from"),
                 _c("leader_epoch", _I32, "committed leader epoch"),
                 _c("metadata", _STR, "commit metadata"),
-                _c("began_ns", _I64, "when a look began to ask; time_ns is when the answer was there. Null: not known"),
+                _c("began_ns", _I64, "when the snapshot's request began; time_ns: when its answer came. Null: unknown"),
             ),
         ),
         Table(
             "mirror_states",
-            "one look at one mirror partition",
+            "one snapshot of one mirror partition",
             (
                 _c("mirror", _STR, "mirror name"),
                 _CLUSTER,
@@ -279,36 +279,36 @@ TABLES: dict[str, Table] = {
                 _c(
                     "event",
                     _STR,
-                    "look, or the acknowledged operation that caused the state: start, stop, pause, resume, failover;"
-                    " null: look",
+                    "look (a snapshot), or the acknowledged operation that caused the state: start, stop, pause,"
+                    " resume, failover; null: look",
                 ),
             ),
         ),
         Table(
             "acls",
-            "one ACL binding at one look, or one change of it",
+            "one ACL binding in one snapshot, or one change of it",
             (
                 _CLUSTER,
                 _TIME,
                 _LOOK,
                 _c("event", _STR, "look, create or delete"),
-                _c("actor", _STR, "who changed it: admin or mirror; null for a look"),
+                _c("actor", _STR, "who changed it: admin or mirror; null for a snapshot"),
                 _c(
                     "binding",
                     _STR,
-                    "the binding as one line, e.g. DENY User:alice ALL TOPIC:*; null: an empty look",
+                    "the binding as one line, e.g. DENY User:alice ALL TOPIC:*; null: an empty snapshot",
                 ),
             ),
         ),
         Table(
             "configs",
-            "one topic configuration entry at one look, or one change of it",
+            "one topic configuration entry in one snapshot, or one change of it",
             (
                 _CLUSTER,
                 _TIME,
                 _LOOK,
                 _c("event", _STR, "look, alter, create, delete, or retention (value: the new log start offset)"),
-                _c("actor", _STR, "who changed it; null for a look"),
+                _c("actor", _STR, "who changed it; null for a snapshot"),
                 _TOPIC,
                 _c("name", _STR, "configuration key"),
                 _c("value", _STR, "value"),
@@ -328,7 +328,7 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             "metrics",
-            "one look at one number of one node",
+            "one snapshot of one metric of one node",
             (
                 _CLUSTER,
                 _c("node", _STR, "node, as in faults.target", required=True),
@@ -339,18 +339,19 @@ TABLES: dict[str, Table] = {
                     "memory_bytes, fetcher_threads, fetch_response_max_bytes, mirror_partitions, or another",
                     required=True,
                 ),
-                _c("value", _I64, "the number, in the unit that the name ends with", required=True),
+                _c("value", _I64, "its value, in the unit that the name ends with", required=True),
             ),
         ),
         Table(
             "objects",
-            "one object of an object store at one look, or one change of it; time-ordered looks follow cleaning cycles",
+            "one object of an object store in one snapshot, or one change of it; time-ordered snapshots follow cleaning"
+            " cycles",
             (
                 _CLUSTER,
                 _TIME,
                 _LOOK,
                 _c("event", _STR, "look, upload or delete", required=True),
-                _c("object", _STR, "key in the store; null: an empty look"),
+                _c("object", _STR, "key in the store; null: an empty snapshot"),
                 _c("size", _I64, "bytes"),
                 _c("created_ns", _I64, "when it was uploaded, on the run's clock; null: unknown"),
                 _c("cycle", _I32, "cleaning cycles that had ended by then"),
@@ -358,7 +359,7 @@ TABLES: dict[str, Table] = {
         ),
         Table(
             "object_refs",
-            "one reference of the metadata to an object: when it was made, or dropped",
+            "one reference of the metadata to an object: when it was added, or dropped",
             (
                 _CLUSTER,
                 _TIME,
@@ -366,7 +367,7 @@ TABLES: dict[str, Table] = {
                     "event",
                     _STR,
                     "commit (a batch was registered), drop (metadata forgot the object), epoch (a broker registered"
-                    " anew: broker and broker_epoch), txn (a transaction became visible: txn)",
+                    " again: broker and broker_epoch), txn (a transaction became visible: txn)",
                     required=True,
                 ),
                 _c("accepted", _BOOL, "of a commit: whether the metadata took it; null: yes"),

@@ -1,11 +1,11 @@
-"""Opens a stored run: which tables are there, whether every file is whole, and reads them without Spark.
+"""Opens a stored run: finds its tables, checks that every file is whole, and reads them without Spark.
 
 A torn file is found by its footer, without reading the data. Columns that the schema does not know are ignored,
 optional columns that a file lacks read as null, narrower integers are widened.
 
-Folders in a table's that are named COLUMN=VALUE are read as Hive writes them (harness.history.parts).
+Folders named COLUMN=VALUE in a table's folder are read as Hive partitions (harness.history.parts).
 
-Pages of data are not read on opening: a file with a whole footer and a damaged page is found by whoever reads it.
+Pages of data are not read on opening: a file with a whole footer and a damaged page is only found when it is read.
 
 It cannot see rows that were never written, nor a file that was deleted.
 """
@@ -33,10 +33,10 @@ from harness.history.writer import table_named
 _MAGIC = b"PAR1"
 _UNFOLDED_BYTES = 1 << 30
 _UNFOLDED_TIMES = 1_000
-"""A file may unfold to this many bytes, and beyond to this many times its own size."""
+"""A file may expand to this many bytes, and beyond that to this many times its own size."""
 _ROWS = 10_000_000
 _ROWS_PER_BYTE = 64
-"""A file may hold this many rows, and beyond this many for each of its bytes: no two rows of a history are the same."""
+"""A file may hold this many rows, and beyond that this many per byte: no two rows of a history are the same."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class StoredRun:
 
 
 def read_files(folder: Path, files: Sequence[Path], columns: Sequence[str]) -> pa.Table:
-    """These columns of files of the table that the folder is named for, as Arrow, in order of the files.
+    """These columns of files of the table whose name the folder has, as Arrow, in order of the files.
 
     Raises HistoryError that names a file with a damaged page.
     """
@@ -112,7 +112,7 @@ def read_files(folder: Path, files: Sequence[Path], columns: Sequence[str]) -> p
 
 
 def _file_batches(folder: Path, file: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns of one file, with those that its folders tell."""
+    """The columns of one file, with those that its folders' names give."""
     schema = _readable(folder.name, columns)
     values = told(file, folder) or {}
     stored = [name for name in schema.names if name not in values]
@@ -128,7 +128,7 @@ def _file_batches(folder: Path, file: Path, columns: Sequence[str]) -> Iterator[
 
 
 def _dataset(files: Sequence[Path], schema: pa.Schema) -> ds.Dataset:
-    local = pa.fs.LocalFileSystem()  # else a name with a colon is taken for an address
+    local = pa.fs.LocalFileSystem()  # else Arrow takes a name with a colon for an address
     return ds.dataset([str(file.absolute()) for file in files], schema=schema, format="parquet", filesystem=local)
 
 
@@ -156,7 +156,7 @@ def open_run(path: Path | str, *, leave_out_torn: bool = False) -> StoredRun:
 
 
 def whole_files(folder: Path) -> tuple[tuple[Path, ...], list[str]]:
-    """The files of the table that this folder is named for, and one sentence for each that is left out.
+    """The files of the table whose name this folder has, and one sentence for each that is left out.
 
     Raises HistoryError for a file whose columns cannot be read as this table.
     """
@@ -173,7 +173,7 @@ def whole_files(folder: Path) -> tuple[tuple[Path, ...], list[str]]:
 
 
 def check_columns(table: str, file: Path, by_folder: Mapping[str, object] | None = None) -> None:
-    """Raise HistoryError unless the file's columns can be read as this table. by_folder: those its folders tell."""
+    """Raise HistoryError unless the file's columns can be read as this table. by_folder: those of its folders."""
     try:
         footer = pq.read_metadata(file)
         found = footer.schema.to_arrow_schema()
@@ -262,11 +262,11 @@ def _torn(file: Path) -> str | None:
 
 
 def _swollen(file: Path, size: int, footer: pq.FileMetaData) -> str | None:
-    """A sentence for a file that says it unfolds to what no history is: it would fill memory before it is judged."""
+    """A sentence for a file whose footer states an impossible size: it would fill memory before it is judged."""
     unfolded = sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups))
     if unfolded > max(_UNFOLDED_BYTES, _UNFOLDED_TIMES * size) or footer.num_rows > max(_ROWS, _ROWS_PER_BYTE * size):
         return (
-            f"{file} has {size:,} bytes that unfold to {footer.num_rows:,} rows of {unfolded:,} bytes, which is no"
+            f"{file} has {size:,} bytes that expand to {footer.num_rows:,} rows of {unfolded:,} bytes, which is no"
             " history; move it away"
         )
     return None

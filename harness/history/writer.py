@@ -1,8 +1,8 @@
 """Writes rows of the stored format as small complete Parquet files.
 
 Each file is written under a name that Spark and pyarrow ignore (a leading dot), forced to the disk, and only
-then renamed to `TABLE/part-NNNNNN.parquet`. A reader, or a crash, therefore never meets half a file; what a
-crash can leave is a dot file, which nothing reads and `clean_leftovers` removes.
+then renamed to `TABLE/part-NNNNNN.parquet`. A reader therefore never sees half a file; a
+crash can only leave a dot file, which nothing reads and `clean_leftovers` removes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RANGES = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
 
 
 def table_named(name: str) -> Table:
-    """The table of this name. Raises HistoryError that lists the tables there are."""
+    """The table of this name. Raises HistoryError that lists all tables."""
     try:
         return TABLES[name]
     except KeyError:
@@ -112,7 +112,7 @@ def _fits(table: Table, row: Sequence[Any]) -> bool:
 class PartWriter:
     """Writes one table of one run folder, file by file. Not thread-safe: one writer per table at a time.
 
-    Numbering goes on after the files that are already there, so that evidence can be added to a run later.
+    Numbering continues after the existing files, so that evidence can be added to a run later.
     """
 
     def __init__(self, run_dir: Path, table: str, *, folder: Path | None = None) -> None:

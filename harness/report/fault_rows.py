@@ -1,5 +1,5 @@
-"""The faults of a run as the report lists them: every one of the schedule, what became of it, and those that were not
-drawn (other writers have no schedule)."""
+"""The faults of a run as the report lists them: all faults of the schedule with their outcome, and faults that are in
+no schedule (other writers have none)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from harness.report.series import FaultSpan, fault_steps
 
-NEVER = "never injected: the run ended before, or lost what it recorded"
+NEVER = "never injected: the run ended before it, or lost its record"
 
 
 @dataclass(frozen=True)
 class FaultRow:
-    """One line. start, end: seconds of the run, None where it was not injected (healed); planned: `at 12.0 s for 3.0 s`
-    of the load; bit: None where nothing proves it; outcome: what was seen, or why it was skipped."""
+    """One line. start, end: seconds of the run, None where it was not injected, or not healed; planned: `at 12.0 s for
+    3.0 s` of the load; bit: None where there is no proof; outcome: what was seen, or why it was skipped."""
 
     fault_id: int
     name: str
@@ -46,7 +46,7 @@ def fault_rows(run: Path, spans: Sequence[FaultSpan], schedule: Sequence[Mapping
         entry, span = drawn.get(number, {}), injected.get(number)
         said = {step["action"]: step for step in steps.get(number, [])}
         if span is None and not entry and "skip" not in said:
-            continue  # the healing of everything, which is no fault of its own
+            continue  # the healing of everything, which is not a fault
         skipped = said.get("skip", {})
         rows.append(
             FaultRow(
@@ -65,7 +65,7 @@ def fault_rows(run: Path, spans: Sequence[FaultSpan], schedule: Sequence[Mapping
 
 
 def _not_injected(skipped: Mapping[str, Any]) -> str:
-    return f"skipped: {skipped.get('result') or 'nobody says why'}" if skipped else NEVER
+    return f"skipped: {skipped.get('result') or 'no reason is recorded'}" if skipped else NEVER
 
 
 def _where(entry: Mapping[str, Any]) -> str:

@@ -25,10 +25,10 @@ MAX_ROWS = 200
 
 
 def write_report(run: Path) -> Path:
-    """Make RUN/report.html from what is stored in RUN and return its path.
+    """Write RUN/report.html from the data stored in RUN, and return its path.
 
-    Raises: HistoryError when the run has no results.json, or holds what cannot be read; StorageError when the page
-    cannot be written, or something else than a regular file lies there.
+    Raises: HistoryError when the run has no results.json, or holds data that cannot be read; StorageError when the page
+    cannot be written, or the path is not a regular file.
     """
     path = run / "report.html"
     refuse_target(path)
@@ -41,8 +41,8 @@ def write_report(run: Path) -> Path:
 
 
 def report_softly(run: Path, *, say: Callable[[str], None]) -> Path | None:
-    """The report of a run that was judged. Whatever keeps it from being made is said in one sentence and costs the
-    page only: verdict and exit code stand."""
+    """The report of a judged run. If it cannot be made, one sentence says why, and only the page is lost: verdict and
+    exit code stand."""
     try:
         return write_report(run)
     except ShatterError as error:
@@ -65,7 +65,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """What the template prints: text that steers nothing; a finished piece of HTML as it is."""
+    """A value for the template: text with control characters escaped; finished HTML as it is."""
     return value if isinstance(value, Markup) else plain(value, keep="\n\t")
 
 
@@ -102,7 +102,7 @@ def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:
 
 
 def told(value: Any) -> str:
-    """A value of a test as a person reads it: names with their values, members with commas."""
+    """A test parameter for display: names with their values, members with commas."""
     if isinstance(value, dict):
         return ", ".join(f"{key}: {told(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
@@ -111,10 +111,10 @@ def told(value: Any) -> str:
 
 
 def _meta(run: Path) -> tuple[RunMeta, list[str]]:
-    """run.json as far as it can be told, and why not. A format version is not asked for."""
+    """The readable part of run.json, and what is unreadable. The format version is not checked."""
     document: dict[str, Any] = {}
     try:
-        document = read_json(run / RUN_FILE, mend="mend it by hand")
+        document = read_json(run / RUN_FILE, mend="fix it by hand")
         return RunMeta.model_validate({"run_id": run.name, **document}), []
     except FileNotFoundError:
         return RunMeta(run_id=run.name), []

@@ -13,8 +13,8 @@ def junit_xml(name: str, outcomes: Sequence[TestOutcome]) -> str:
     """One `testsuite`. Invalid → failure, unknown → failure of type `unknown`, a failed program → error, not run →
     error of type `not run`.
 
-    JUnit knows no third verdict; `unknown` must not pass a gate, so it is a failure that says what it is. Nor must a
-    test that was never run, which a skipped one would. Control characters, which XML cannot hold, are escaped.
+    JUnit has no third verdict; `unknown` must not pass a gate, so it is a failure of its own type. A test that was
+    never run must not pass either, as a skipped one would. Control characters, which XML cannot hold, are escaped.
     """
     suite = ET.Element(
         "testsuite",

@@ -30,7 +30,7 @@ class AnomalyResult:
 
     @property
     def word(self) -> str:
-        """What the contract says of it, in one word; `unknown` for kinds that only say that nothing can be told."""
+        """How the contract treats it, in one word; `unknown` for kinds that only make the verdict unknown."""
         if self.severity == "unknown":
             return "unknown"
         return (self.level if self.level != "never" else "") or "allowed" if self.allowed else "never"
@@ -42,8 +42,8 @@ class AnomalyResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """results.json. verdict: valid, unknown or invalid; headline: the verdict and what it holds in one line; raw: the
-    whole document, whose texts may hold anything, while those of the other fields are plain (harness.core.plain)."""
+    """results.json. verdict: valid, unknown or invalid; headline: the verdict and the findings in one line; raw: the
+    whole document, whose texts are not escaped, while those of the other fields are (harness.core.plain)."""
 
     verdict: str
     headline: str
@@ -54,7 +54,7 @@ class Results:
 
     @property
     def carried(self) -> dict[int, str]:
-        """What the mirror carried under each fault: number → text. Empty where that was not looked at."""
+        """Records mirrored under each fault: fault id → text. Empty where that was not measured."""
         return {
             f["fault_id"]: f"{plain(f.get('records'))} records on {plain(f.get('partitions'))} partitions"
             for f in self.raw.get("carried_under_faults", [])
@@ -80,7 +80,7 @@ def parse_results(document: dict[str, Any]) -> Results:
         _of(document, key, kind)
     carried = _of(document, "carried_under_faults", list)
     if not all(isinstance(fault, dict) for fault in carried):
-        raise TypeError("carried_under_faults holds something else than objects")
+        raise TypeError("carried_under_faults must hold objects only")
     verdict = WORDS[document["valid"]]
     return Results(
         verdict=verdict,
@@ -99,7 +99,7 @@ def _anomaly(kind: str, body: Any) -> AnomalyResult:
     if not isinstance(count, int) or isinstance(count, bool):
         raise TypeError(f"anomalies.{kind}.count is {shown(count)}, not an integer")
     if not all(isinstance(witness, dict) for witness in witnesses):
-        raise TypeError(f"anomalies.{kind}.witnesses holds something else than objects")
+        raise TypeError(f"anomalies.{kind}.witnesses must hold objects only")
     return AnomalyResult(
         kind=plain(kind),
         count=count,
@@ -121,7 +121,7 @@ def _of(body: dict[str, Any], key: str, kind: type) -> Any:
 def load_results(run: Path) -> Results:
     """Read RUN/results.json.
 
-    Raises: HistoryError when it is absent or not ours; the mend is `shatter check RUN`.
+    Raises: HistoryError when it is absent or not ours; `shatter check RUN` fixes that.
     """
     path = run / "results.json"
     mend = f"run `shatter check {run}` again"

@@ -1,9 +1,9 @@
 """The scoreboard of the design threads: claims, the designs that hold or break them, and what stored runs found.
 
 A stored run counts for a claim's design when it finished, was judged, mirrored with that very design, and was made
-with the test that the claim names. One run proves little of a race, so the board says in how many of how many runs the
-design did what the claim says (k of n), and `missing` asks for as many as `ENOUGH` names.
-What the published board was made of is kept in docs/claims.json (`publish`).
+with the test that the claim names. One run proves little about a race, so the board says in how many of how many runs
+the design did what the claim says (k of n), and `missing` asks for as many runs as `ENOUGH` requires.
+The results behind the published board are kept in docs/claims.json (`publish`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MIRROR: Final = "reference"
 
 
 class Role(StrEnum):
-    """What a design is to a claim."""
+    """The role of a design in a claim."""
 
     HOLDS = "holds"
     BREAKS = "breaks"
 
 
 ENOUGH: Final[Mapping[Role, int]] = {Role.HOLDS: 5, Role.BREAKS: 3}
-"""How many runs of a design its row should rest on."""
+"""Number of runs that a design's row needs."""
 
 
 class Outcome(StrEnum):
-    """What stored runs say of a design."""
+    """The outcome of a design's stored runs."""
 
     SHOWN = "shown"
     NOT_SHOWN = "not shown"
@@ -88,7 +88,7 @@ class StoredResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What runs found of one design of one claim. shown: in how many of `runs` the design did what the claim says
+    """The findings of runs of one design of one claim. shown: in how many of `runs` the design did what the claim says
     (held, by a valid run; or broke). found: kind of the claim → how many, over all runs; forbidden: kinds that the
     design's contract does not allow; missing: kinds of the claim that no run found and that had to be found."""
 
@@ -126,7 +126,7 @@ def named(claims: Sequence[Claim], names: Sequence[str]) -> tuple[Claim, ...]:
 
 
 def stored_results(folder: Path) -> list[StoredResult]:
-    """Judged and finished runs of the reference mirror under a folder; what is none is passed over."""
+    """Judged and finished runs of the reference mirror under a folder; anything else is skipped."""
     found = []
     for path in sorted(folder.glob("*/run.json")):
         try:
@@ -188,7 +188,7 @@ _SWITCHES: Final = frozenset(Design.__dataclass_fields__)
 
 
 def findings(claim: Claim, stored: Sequence[StoredResult]) -> list[Finding]:
-    """What the stored runs say of each of a claim's designs."""
+    """The findings of the stored runs for each of a claim's designs."""
     return [_finding(claim, design, role, stored) for role in Role for design in getattr(claim, role.value)]
 
 
@@ -214,7 +214,7 @@ def _finding(claim: Claim, design: str, role: Role, stored: Iterable[StoredResul
 
 
 def _shows(claim: Claim, role: Role, one: StoredResult) -> bool:
-    """Whether this run alone shows what the claim says of the design."""
+    """Whether this run alone shows what the claim says about the design."""
     found = [kind in one.found for kind in claim.kinds]
     if role is Role.HOLDS:
         return one.verdict == "valid" and not any(found)

@@ -56,7 +56,7 @@ def markdown(board: Board) -> str:
 
 
 def html(board: Board) -> str:
-    """One page that needs nothing else."""
+    """One self-contained page."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("harness.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -70,10 +70,11 @@ def html(board: Board) -> str:
 
 
 _INTRO: Final = (
-    "What the design threads of Cluster Mirroring argue, and what runs of the reference mirror on real clusters found. "
+    "The arguments of the design threads of Cluster Mirroring, and the findings of runs of the reference mirror on "
+    "real clusters. "
     "`k of n`: in k of n runs the design held (a valid run without the claim's kinds) or broke (with them, and with "
     "nothing else that its contract never allows). "
-    f"`shatter claims` shows it of stored runs, and `--run` runs what is missing, until each design that holds has "
+    f"`shatter claims` shows it for stored runs, and `--run` runs the missing tests, until each design that holds has "
     f"{ENOUGH[Role.HOLDS]} runs and each that breaks {ENOUGH[Role.BREAKS]}. Results of the runs behind this page "
     "are in claims.json (`shatter claims --write docs`)."
 )

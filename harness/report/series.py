@@ -50,7 +50,7 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Ends:
-    """Log ends over time: cluster → (seconds, sum of log end offsets over the partitions looked at)."""
+    """Log ends over time: cluster → (seconds, sum of log end offsets over the sampled partitions)."""
 
     ends: dict[str, tuple[Array, Array]]
 
@@ -71,7 +71,7 @@ class FaultSpan:
 
 @dataclass
 class Series:
-    """All that the plots need."""
+    """The data of the plots."""
 
     rates: Rates
     latencies: Latencies

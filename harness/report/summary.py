@@ -45,7 +45,7 @@ class TestOutcome:
 
     @property
     def headline(self) -> str:
-        """The verdict and what it holds in one line; of a test without a stored verdict the verdict alone."""
+        """The verdict and the findings in one line; for a test without a stored verdict, the verdict alone."""
         if self.results is None or self.results.verdict != self.verdict:
             return self.verdict
         return self.results.headline
@@ -72,7 +72,7 @@ def campaign_exit_code(outcomes: Sequence[TestOutcome]) -> int:
 
 
 def markdown(name: str, outcomes: Sequence[TestOutcome]) -> str:
-    """The summary that CI systems show beside a build."""
+    """The summary that CI systems show next to a build."""
     counts = {v: sum(o.verdict == v for o in outcomes) for v in STYLE}
     head = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     rows = [f"# {plain(name)}: {head}", "", "| test | verdict | contract | found | time |", "|---|---|---|---|---|"]
@@ -92,7 +92,7 @@ def markdown(name: str, outcomes: Sequence[TestOutcome]) -> str:
 
 
 def _verdict_cell(o: TestOutcome) -> str:
-    """The word; of a green also what it holds."""
+    """The verdict's word; for a valid one also its findings."""
     holds = o.verdict == "valid" and o.headline != o.verdict
     return f"**{o.verdict}**" + (f": {_cell(o.headline.removeprefix('valid, '))}" if holds else "")
 

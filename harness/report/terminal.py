@@ -51,7 +51,7 @@ def print_results(console: Console, results: Results, *, run: Path, report: Path
 
 
 def _carried(results: Results) -> str:
-    """What the mirror carried under each fault, in one line."""
+    """Records mirrored under each fault, in one line."""
     faults = results.raw["carried_under_faults"]
     each = [
         f"{plain(f.get('records'))} ({plain(f.get('name'))}{' on ' + plain(f['cluster']) if f.get('cluster') else ''})"

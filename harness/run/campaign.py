@@ -92,7 +92,7 @@ def _table(value: object, *, where: str) -> dict[str, Any]:
     table = {key.replace("_", "-"): inner for key, inner in value.items()}
     if len(table) < len(value):
         twice = next(key for key in value if key.replace("_", "-") != key and key.replace("_", "-") in value)
-        raise UsageError(f"{where}: key {twice!r} is there twice, with '-' and with '_'; leave one out")
+        raise UsageError(f"{where}: key {twice!r} appears twice, with '-' and with '_'; leave one out")
     return table
 
 
@@ -101,15 +101,15 @@ def _expand(values: dict[str, Any], *, where: str, room: int) -> list[TestSpec]:
     for key, options in matrix.items():
         if key == "name":
             raise UsageError(
-                f"{where}, matrix: key 'name' cannot vary, the tests of a matrix are told apart by the other keys; "
-                "write name beside [test.matrix]"
+                f"{where}, matrix: key 'name' cannot vary, the tests of a matrix differ in the other keys; "
+                "put name above [test.matrix]"
             )
         if not isinstance(options, list) or not options:
             raise UsageError(f"{where}, matrix: key {key!r} must be a list of at least one value")
     count = math.prod(len(options) for options in matrix.values())
     if count > room:
         raise UsageError(
-            f"{where} makes {count:,} tests of its matrix, a campaign has at most {MOST_TESTS:,} (about a week at a "
+            f"{where} makes {count:,} tests from its matrix, a campaign has at most {MOST_TESTS:,} (about a week at a "
             "minute each); leave values out"
         )
     specs = []

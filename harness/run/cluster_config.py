@@ -1,4 +1,4 @@
-"""Kafka configurations that a test's options stand for."""
+"""Kafka configurations that follow from a test's options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ AUTHORIZER: Final[Mapping[str, str]] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-"""Of brokers and controllers: access rules can be made, and nobody here is bound by them."""
+"""For brokers and controllers: ACLs can be created, and our own clients, all super users, are not bound by them."""
 
 BROKERS: Final[Mapping[str, Mapping[str, str]]] = {
     "delete": {},
@@ -21,4 +21,4 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
     "delete": {},
     "compact": {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"},
 }
-"""cleanup_policy → configuration of the workload's topics. Only segments that are closed are cleaned: one a second."""
+"""cleanup_policy → configuration of the workload's topics. Only closed segments are cleaned: one a second."""

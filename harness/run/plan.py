@@ -1,4 +1,4 @@
-"""What must be settled before a test touches a cluster: names, options, the fault schedule, the run's folder."""
+"""Planning before a test touches a cluster: names, options, the fault schedule, the run's folder."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ from workloads.base import AsksOfMirror, TopicSpec, Workload, WorkloadOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One test, fully checked: everything that a run is made of, drawn and named. given: name → text of every file that
-    it was made of."""
+    """One test, validated, with its fault schedule drawn. given: name → text of every file that it was made from."""
 
     spec: TestSpec
     scenario: Scenario
@@ -71,7 +70,7 @@ def make_plan(
 ) -> Plan:
     """Check every name and combination, and draw the fault schedule (or take a stored one).
 
-    given: name → text of files that the test was made of; what else its options name is read now, once.
+    given: name → text of files that the test was made from; other files that its options name are read now, once.
     Raises: UsageError for whatever does not exist or cannot be combined.
     """
     check_name("mirror", spec.mirror, MIRRORS)
@@ -148,7 +147,7 @@ def _asked_of(mirror: MirrorSpec, workload: Workload) -> Mapping[str, str]:
 
 
 def _crash_points(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario) -> tuple[Mapping[str, str], ...]:
-    """Named steps of the mirror that the test comes to, after its start: (route, step)."""
+    """Crash points of the mirror that the test reaches after its start: route and step of each."""
     started, stopped = mirrors_moved(scenario)
     cut = scenario.routes if any(name.startswith(UncleanElection.name) for name in spec.nemesis) else ()
     reached = {START: started, STOP: stopped, RECONCILE: cut}
@@ -162,7 +161,7 @@ def _crash_points(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario) -> tup
 
 
 def _design(spec: TestSpec, mirror: MirrorSpec, texts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """(the contract that the mirror with the chosen design is judged by, switch → value)."""
+    """(contract by which the mirror is judged with the chosen design, switch → value)."""
     if mirror.design is not None:
         return mirror.design(spec.design)
     if spec.design:
@@ -172,13 +171,13 @@ def _design(spec: TestSpec, mirror: MirrorSpec, texts: Mapping[str, str]) -> tup
 
 
 def _default_contract(own: str, schedule: Sequence[FaultSpec]) -> str:
-    """The mirror's own; where faults make a cluster lose what it acknowledged, with the modifier that says so."""
+    """The mirror's own contract, with a modifier for each cluster that the faults make lose acknowledged writes."""
     losing = {fault.cluster for fault in schedule if NEMESES[fault.nemesis].loses_acknowledged}
     return own + "".join(f"+unclean-{cluster.lower()}" for cluster in sorted(losing))
 
 
 def _with_producers(contract: str, spec: TestSpec) -> str:
-    """The contract, with what the chosen producers do not promise to begin with."""
+    """The contract, with modifiers for weaker guarantees of the chosen producers."""
     weak = {"plain-producers": spec.producer == "plain", "acks-1": spec.acks == "1"}
     chosen = contract.split("+")
     return "+".join([*chosen, *(modifier for modifier, is_so in weak.items() if is_so and modifier not in chosen)])
@@ -252,7 +251,7 @@ def make_run_folder(out: Path, name: str) -> Path:
 
 
 def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
-    """run.json as it stands before anything was started."""
+    """run.json before anything was started."""
     spec = plan.spec
     floor = plan.workload.floor(plan.options, time_limit_s=spec.time_limit)
     return RunMeta(

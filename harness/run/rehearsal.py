@@ -1,4 +1,4 @@
-"""What a scenario will do to mirrors: its steps are gone through once, with nothing behind them."""
+"""A dry run of a scenario, which shows the mirrors that it will start and stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from harness.topology.mirror import Cut
 
 
 class _Rehearsal:
-    """Implements harness.run.scenarios.Steps and only takes notes."""
+    """Implements harness.run.scenarios.Steps and only records the calls."""
 
     def __init__(self) -> None:
         self.started: list[Route] = []
@@ -33,7 +33,7 @@ class _Rehearsal:
 
 
 def mirrors_moved(scenario: Scenario) -> tuple[tuple[Route, ...], tuple[Route, ...]]:
-    """Routes that the scenario's steps (start, stop), in the order in which they do."""
+    """(routes that the scenario's steps start, routes that they stop), each in order."""
     rehearsal = _Rehearsal()
     scenario.steps(rehearsal)
     return tuple(dict.fromkeys(rehearsal.started)), tuple(dict.fromkeys(rehearsal.stopped))

@@ -1,8 +1,8 @@
 """One test, phase by phase: provision, warm up, load under faults, heal, scenario, final reads, evidence, tear down.
 
-The load's clients go on into the scenario, whose steps end them or move them.
-Whatever happens, every fault is healed, what was recorded stays, evidence is captured as far as the clusters still
-answer, and everything that was started is stopped. Judging comes afterwards, from the stored run alone.
+The load's clients keep working into the scenario, whose steps stop them or move them.
+Whatever happens, every fault is healed, what was recorded is kept, evidence is captured as far as the clusters still
+answer, and everything that was started is stopped. The run is judged afterwards, from what is stored alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ENDING = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What is there after a run. error: why it did not get to its end; None when it did."""
+    """The outcome of a run. error: why it did not finish; None when it did."""
 
     folder: Path
     status: Status
@@ -93,7 +93,7 @@ class _Run:
         self.stage = stage
         self.plan = stage.plan
         self.steps = RunSteps(stage, self.make_mirror)
-        self.gone: list[str] = []  # mirrors that were gone, or held by somebody, after the healing
+        self.gone: list[str] = []  # problems of mirror processes right after healing
 
     def execute(self) -> RunResult:
         stage = self.stage
@@ -162,7 +162,7 @@ class _Run:
     def warm_up(self) -> None:
         with self.stage.phase(Phase.WARM_UP, "warm up"):
             took = sum(self.steps.warm_up(route) for route in self.plan.scenario.routes)
-            self.stage.display.say(f"the mirror carried a probe on each of {took} partitions")
+            self.stage.display.say(f"a probe record was mirrored on each of {took} partitions")
 
     def load(self) -> None:
         stage, seconds = self.stage, self.plan.spec.time_limit
@@ -175,10 +175,10 @@ class _Run:
             stage.waiting.start()
             stage.conductor.start()
             stage.work(seconds)
-            stage.conductor.wait(seconds)  # the schedule ends before the load; what is late gets as long again
+            stage.conductor.wait(seconds)  # the schedule ends before the load; late faults get as long again
 
     def conductor(self, *, whole_run: bool) -> Conductor:
-        """Of the faults that wait for their moment over the whole run, or of the others."""
+        """A conductor of the faults that wait for their moment during the whole run, or of the others."""
         stage = self.stage
         return Conductor(
             topology=stage.topology,
@@ -205,12 +205,12 @@ class _Run:
             stage.display.say(f"{bites} of {faults} faults bit; {healing.health.seen}")
 
     def end_waiting(self) -> None:
-        """Faults that waited for their moment: those whose moment never came are given up, and noted."""
+        """Give up the faults whose moment never came, and note them."""
         stage = self.stage
         assert stage.waiting is not None
         if not stage.waiting.outcomes():
             return
-        with stage.phase(Phase.HEAL, "end of what waited"):
+        with stage.phase(Phase.HEAL, "end of waiting faults"):
             healing = stage.waiting.heal_all()
             missed = [o for o in stage.waiting.outcomes() if o.bit is not True]
             for note in (
@@ -240,8 +240,10 @@ class _Run:
             self.stage.capture()
 
     def note_unhealed(self) -> None:
-        """Store what could not be healed, is not well at the end, or which mirror was gone after the healing. A mirror
-        that a scenario has stopped, or that has ended by itself, is not the harness's business."""
+        """Store what could not be healed, what is unhealthy at the end, and mirror processes gone after healing.
+
+        Mirrors that a scenario has stopped, or that have ended by themselves, are left out.
+        """
         stage = self.stage
         conductors = [c for c in (stage.conductor, stage.waiting) if c is not None]
         found = [error for c in conductors if c.healing is not None for error in c.healing.errors]

@@ -1,4 +1,4 @@
-"""What a scenario's steps do with a running test: start and stop mirrors, let clients write, wait for what is due."""
+"""A scenario's steps on a running test: start and stop mirrors, let clients write, wait until mirrors catch up."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RunSteps:
 
     @property
     def topology(self) -> RunningTopology:
-        """What runs; for steps of a test's own."""
+        """The running topology; for steps that a test adds."""
         return self._stage.topology
 
     @property
     def mirror(self) -> Mirror:
-        """The first mirror; for steps of a test's own."""
+        """The first mirror; for steps that a test adds."""
         return next(iter(self._stage.mirrors.values()))
 
     def settle(self) -> None:
@@ -41,7 +41,7 @@ class RunSteps:
         with stage.phase(Phase.SETTLE, "settle"):
             stage.stop_load()
             late: list[str] = []
-            for route in list(stage.carrying):  # in the order of a chain: what is behind it is due after what is before
+            for route in list(stage.carrying):  # in chain order: a downstream mirror catches up after those upstream
                 mirror = stage.mirrors[route]
                 for told in mirror.revive():  # as an operator would; it is noted, and its states are in the tables
                     stage.note(told)
@@ -52,7 +52,7 @@ class RunSteps:
                     if lag != 0
                 ]
             if late:
-                stage.note(f"after {limit:g} s the mirror had not carried everything: {', '.join(late[:5])}")
+                stage.note(f"after {limit:g} s the mirror had not caught up: {', '.join(late[:5])}")
             stage.display.say("the mirror has caught up" if not late else f"{len(late)} partitions are behind")
 
     def stop_mirror(self, source: str, destination: str) -> Cut:
@@ -87,12 +87,12 @@ class RunSteps:
             self.launch(route)
             try:
                 took = self.warm_up(route, timeout_s=stage.plan.spec.settle_limit)
-            except WaitTimeoutError as error:  # what it did not carry is for the checkers to judge
+            except WaitTimeoutError as error:  # the checkers judge what was not mirrored
                 stage.recorder.complete(index, OpType.INFO, error="timeout", error_text=str(error)[:_TOLD])
                 stage.note(str(error)[:_TOLD])
                 return
             stage.recorder.complete(index, OpType.OK)
-            stage.display.say(f"the mirror carried a probe on each of {took} partitions")
+            stage.display.say(f"a probe record was mirrored on each of {took} partitions")
 
     def write(self, cluster: str, *, seconds: float) -> None:
         """See Steps."""
@@ -109,7 +109,7 @@ class RunSteps:
             self._stage.work(seconds)
 
     def launch(self, route: Route) -> None:
-        """Start the mirror of a route, made now if there is none, and have it looked at."""
+        """Start the mirror of a route, creating it if there is none, and have it sampled."""
         stage = self._stage
         new = route not in stage.mirrors
         if new:
@@ -124,9 +124,9 @@ class RunSteps:
             stage.sampler.add(mirror)
 
     def warm_up(self, route: Route, *, timeout_s: float = WARM_UP_S) -> int:
-        """Wait until a probe record was carried on every partition; returns how many there are.
+        """Wait until a probe record was mirrored on every partition; returns the number of partitions.
 
-        In a chain nobody may write to the cluster in the middle: there the probe of the mirror before has to come on.
+        In a chain the middle cluster accepts no writes: there the upstream mirror's probe must be mirrored on.
         """
         stage = self._stage
         mirror = stage.mirrors[route]
@@ -135,13 +135,13 @@ class RunSteps:
             lags = mirror.await_caught_up(topics, timeout_s=timeout_s)
             late = [f"{topic}-{number}" for (topic, number), lag in sorted(lags.items()) if lag != 0]
             if late or not lags:
-                what = f"mirror {mirror.source}→{mirror.destination} to carry what is on {mirror.source}"
+                what = f"mirror {mirror.source}→{mirror.destination} to copy what is on {mirror.source}"
                 raise WaitTimeoutError(f"waited {timeout_s:g} s for {what}; behind: {', '.join(late[:8]) or 'all'}")
             return len(lags)
         return len(mirror.await_carrying(topics, recorder=stage.recorder, timeout_s=timeout_s))
 
     def _await_topics(self, cluster: str, topics: Sequence[str]) -> None:
-        """In a chain the topics of the second mirror are made by the first."""
+        """In a chain the first mirror creates the second one's topics."""
         wait_until(
             lambda: set(topics) <= set(self._stage.topology.clusters[cluster].topics()),
             timeout_s=WARM_UP_S,
@@ -150,7 +150,7 @@ class RunSteps:
         )
 
     def _downstream(self, cluster: str) -> list[str]:
-        """The cluster, and those that its records reach now."""
+        """The cluster, and those that its records are mirrored to now."""
         found = [cluster]
         for source, destination in self._stage.carrying:
             if source in found and destination not in found:

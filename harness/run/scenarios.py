@@ -1,6 +1,6 @@
 """The order of phases between the load and the final reads: one function per scenario, and the registry.
 
-A *route* is (source, destination), two cluster letters: one mirror. Routes that are there from the start carry the load
+A *route* is (source, destination), two cluster letters: one mirror. Routes that exist from the start mirror the load
 under faults; a scenario starts the others itself. The load's clients are still at work when the steps begin: a region
 fails while it is used, so a failover stops the mirror under them, with transactions open and writes above the cut.
 """
@@ -24,9 +24,9 @@ class Steps(Protocol):
     """What a scenario may do with a running test; each step is bounded and recorded."""
 
     def settle(self) -> None:
-        """End the clients; wait until every mirror that runs has carried everything, or the limit is over.
+        """End the clients; wait until every running mirror has caught up, or the limit is over.
 
-        What is missing then is noted.
+        What is still missing then is noted.
         """
         ...
 
@@ -35,9 +35,9 @@ class Steps(Protocol):
         ...
 
     def start_mirror(self, source: str, destination: str) -> None:
-        """Start a mirror (again) and wait until it has carried a probe record on every partition, or the limit is over.
+        """Start a mirror (again) and wait until a probe record is mirrored on every partition, or the limit is over.
 
-        What was not carried then is noted, and the scenario goes on.
+        What was not mirrored by then is noted, and the scenario goes on.
         """
         ...
 
@@ -82,7 +82,7 @@ def steady(steps: Steps) -> None:
 
 
 def failover(steps: Steps) -> None:
-    """The mirror is stopped under working clients, which then move to B; what was not carried is lag (RPO)."""
+    """The mirror is stopped under working clients, which then move to B; what was not mirrored is lag (RPO)."""
     _fail_over(steps)
 
 
@@ -93,7 +93,7 @@ def _fail_over(steps: Steps) -> None:
 
 
 def failback(steps: Steps) -> None:
-    """A failover; then B is mirrored back over A's old log while clients write to B: A must become B's equal."""
+    """A failover; then B is mirrored back over A's old log while clients write to B: A must become identical to B."""
     _fail_over(steps)
     steps.start_mirror("B", "A")
     steps.write("B", seconds=WRITE_S)
@@ -101,14 +101,14 @@ def failback(steps: Steps) -> None:
 
 
 def failover_failback(steps: Steps) -> None:
-    """A failback; then, with everything carried, the way back is stopped and the clients move home to A."""
+    """A failback; then, with everything mirrored, the mirror from B to A is stopped and the clients move back to A."""
     failback(steps)
     steps.stop_mirror("B", "A")
     steps.write("A", seconds=WRITE_S)
 
 
 def round_trip(steps: Steps) -> None:
-    """There, back and there again: after the way home A is mirrored over B once more, whose log must follow."""
+    """Failover, failback and again: after the clients are back on A, A is mirrored over B, whose log must follow."""
     failover_failback(steps)
     steps.start_mirror("A", "B")
     steps.write("A", seconds=WRITE_S)

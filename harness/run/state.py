@@ -1,4 +1,4 @@
-"""The state of one test while it runs, and what its phases share: clients, phases, notes, what is where."""
+"""The state of one running test, shared by its phases: clients, mirrors, notes, topic names."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ TICK_S = 0.25
 
 @dataclass(kw_only=True)
 class Stage:
-    """Everything that is there at the moment. mirrors: by route, in the order of their first start.
+    """Everything that exists at the moment. mirrors: by route, in the order of their first start.
 
-    carrying: routes whose mirror runs now. waiting: conducts the faults that wait for their moment over the whole run.
+    carrying: routes whose mirror runs now. waiting: conducts faults that wait for their moment during the whole run.
     """
 
     plan: Plan
@@ -109,7 +109,7 @@ class Stage:
             time.sleep(TICK_S)
 
     def new_context(self, *, writable: Sequence[str], reading: Sequence[str]) -> WorkloadContext:
-        """What the workload runs with; values stay unique over all parts of a run."""
+        """The workload's context; values stay unique over all parts of a run."""
         endpoints = {
             cluster: Endpoint(
                 cluster=cluster,
@@ -131,7 +131,7 @@ class Stage:
         )
 
     def describe_in_meta(self) -> None:
-        """Write what is known of clusters, mirrors, versions and images into run.json."""
+        """Write clusters, mirrors, versions and images into run.json."""
         clusters = self.topology.clusters
         names = {cluster: dict(self.topic_names(cluster)) for cluster in clusters if cluster != self.plan.source}
         first = next(iter(self.mirrors.values()))
@@ -156,7 +156,7 @@ class Stage:
         )
 
     def _made_with(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Versions, and image → digest, as far as the engine says."""
+        """Versions, and image → digest, as far as the engine knows them."""
         clients = self.topology.clients
         versions = {
             **self.recorder.run_file.meta.versions,
@@ -171,7 +171,7 @@ class Stage:
             return versions, {}
 
     def capture(self) -> None:
-        """The last look at everything, and the logs of every replica."""
+        """Take the last snapshots, and copy the logs of every replica."""
         for note in look_all(self.topology, self.recorder):
             self.note(note)
         captured = capture(self.topology, self.folder)

@@ -1,4 +1,4 @@
-"""The end of a run, whatever it was: heal, stop, save and take down; each step is tried whatever came of the others."""
+"""The end of every run: heal, stop, save and tear down; each step is tried, also when others failed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ HEAL_S = 60.0
 
 
 def wind_up(stage: Stage, *, salvage: bool, look: Callable[[], object]) -> None:
-    """Leave nothing behind. salvage: capture evidence, if there was none, as far as the clusters still answer. look:
-    notes what could not be healed; called before that."""
+    """Leave nothing running. salvage: capture evidence, if there is none yet, as far as the clusters still answer.
+    look: called before that; notes what could not be healed."""
     sampler = stage.sampler
     for conductor in (stage.conductor, stage.waiting):
         if conductor is not None:
             _try(stage, "heal", partial(conductor.heal_all, timeout_s=HEAL_S))
     _try(stage, "stop the clients", stage.stop_load)
     if sampler is not None:
-        _try(stage, "stop looking", sampler.stop)
+        _try(stage, "stop sampling", sampler.stop)
     if salvage and stage.started is not None and not stage.captured:
         if not stage.interrupts.hurried:
-            _try(stage, "look at what was healed", look)
+            _try(stage, "check what was healed", look)
         _try(stage, "capture evidence", lambda: _salvage(stage))
     _try(stage, "write what was recorded", stage.recorder.flush)
     for mirror in stage.mirrors.values():
@@ -36,7 +36,7 @@ def wind_up(stage: Stage, *, salvage: bool, look: Callable[[], object]) -> None:
 
 
 def dump_threads(stage: Stage) -> None:
-    """After a wait that ended without what it waited for: where everybody was. Nodes print theirs to their logs."""
+    """After a wait that timed out: store the stacks of all threads. Nodes print theirs to their logs."""
     logs = stage.folder / "logs"
     with suppress(OSError):
         logs.mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ def dump_threads(stage: Stage) -> None:
 
 
 def _salvage(stage: Stage) -> None:
-    """Copy what the clusters still give; a second signal ends it, for it changes nothing there."""
+    """Copy what the clusters still hold. A second signal may end this, because it changes nothing on them."""
     try:
         with stage.interrupts.exposed("leaving out the copying of evidence", spared=1), phase(stage.display, "save"):
             stage.capture()
@@ -75,5 +75,5 @@ def _try(stage: Stage, what: str, step: Callable[[], object]) -> None:
     try:
         step()
     except Exception as error:
-        with suppress(Exception):  # a note that cannot be stored keeps nothing from being taken down
+        with suppress(Exception):  # a note that cannot be stored must not stop the tear-down
             stage.note(f"could not {what}: {error}")

@@ -1,1 +1,1 @@
-"""What may be asked of a running topology: protocols that clusters and mirrors implement, and everybody else uses."""
+"""The protocols of a running topology: clusters and mirrors implement them, all other packages use them."""

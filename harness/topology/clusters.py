@@ -1,4 +1,4 @@
-"""What the rest of the harness may ask of a running topology. Structural: the containers implement it."""
+"""Protocols of running nodes, clusters and links. Structural: the containers implement them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NodeRole(StrEnum):
 
 
 class NodeState(StrEnum):
-    """What the engine says of a node."""
+    """The engine's state of a node."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -64,7 +64,7 @@ class Node(Protocol):
         ...
 
     def state(self) -> NodeState:
-        """What the engine says now."""
+        """The engine's state of it now."""
         ...
 
     def pause(self) -> None:
@@ -135,7 +135,7 @@ class Cluster(Protocol):
 
     @property
     def cluster_id(self) -> str:
-        """The ID the storage was formatted with, compared with what the brokers say."""
+        """The ID the storage was formatted with, compared with what the brokers report."""
         ...
 
     @property
@@ -181,7 +181,7 @@ class Cluster(Protocol):
         ...
 
     def topics(self, *, internal: bool = False) -> Sequence[str]:
-        """Names of all topics; those of Kafka, Connect and mirrors themselves only where they are asked for."""
+        """Names of all topics; the internal ones of Kafka, Connect and mirrors only on request."""
         ...
 
     def create_topic(

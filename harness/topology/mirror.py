@@ -1,4 +1,4 @@
-"""What a mirroring implementation under test must offer, and the shapes it speaks in."""
+"""The protocol of a mirroring implementation under test, and its types."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Capability(StrEnum):
     GROUP_OFFSETS = "group_offsets"
     ACL_SYNC = "acl_sync"
     CONFIG_SYNC = "config_sync"
-    ABORTED_DATA = "aborted_data"  # aborted records and markers are carried over
+    ABORTED_DATA = "aborted_data"  # aborted records and markers are mirrored
     EXACTLY_ONCE = "exactly_once"
     PID_RESET_HONOURED = "pid_reset_honoured"
 
 
 @dataclass(frozen=True)
 class Support:
-    """Whether a capability is there, and why not."""
+    """Whether a capability is supported, and why not."""
 
     yes: bool
     why: str = ""
@@ -51,7 +51,7 @@ class PartitionState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionStatus:
-    """One mirror partition at one look. Offsets are log end offsets; None when they are not known."""
+    """A snapshot of one mirror partition. Offsets are log end offsets; None when they are not known."""
 
     topic: str
     partition: int
@@ -99,7 +99,7 @@ class Mirror(Protocol):
         ...
 
     def capabilities(self) -> Mapping[Capability, Support]:
-        """What it can do, with the reason where it cannot."""
+        """Its capabilities, with the reason where one is missing."""
         ...
 
     def topic_on_destination(self, topic: str) -> str:
@@ -107,7 +107,7 @@ class Mirror(Protocol):
         ...
 
     def start(self, topics: Sequence[str]) -> None:
-        """Start mirroring these topics. Returns when the process runs; warm-up waits for records carried."""
+        """Start mirroring these topics. Returns when the process runs; warm-up waits for mirrored records."""
         ...
 
     def stop(self, topics: Sequence[str]) -> Cut:
@@ -128,28 +128,28 @@ class Mirror(Protocol):
         """Write a probe record to every partition on the source and wait until each is read on the destination.
 
         The probes' values begin with `probe:`, and their sends are recorded like a workload's. Returns seconds
-        per (topic, partition). Raises: WaitTimeoutError naming the partitions that carried nothing.
+        per (topic, partition). Raises: WaitTimeoutError naming the partitions that mirrored nothing.
         """
         ...
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
-        """Wait until the mirror has carried everything the source holds at the time of the call.
+        """Wait until the mirror has copied everything that the source holds at the time of the call.
 
         Returns records still missing per (topic on the source, partition): 0 everywhere when it caught up, None
-        where it could not be told. Never raises for being late: the caller judges.
+        where it is unknown. Never raises for being late: the caller judges.
         """
         ...
 
     def revive(self) -> Sequence[str]:
-        """Do what an operator does about a mirror that has given up: start again whatever says FAILED.
+        """Do what an operator does about a mirror that has given up: restart every part that reports FAILED.
 
         Returns one sentence per failure, for the run's notes; empty when nothing had failed and nothing was done.
         """
         ...
 
     def record_changes(self, recorder: Recorder) -> None:
-        """Store what the mirror changed on the destination since the last call, where it tells (group offsets that it
-        wrote, configurations, ACLs). Never raises for a mirror that does not answer."""
+        """Store what the mirror changed on the destination since the last call, as far as it reports it (group offsets
+        that it wrote, configurations, ACLs). Never raises for a mirror that does not answer."""
         ...
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class Mirror(Protocol):
 
 @runtime_checkable
 class KeepsTopics(Mirror, Protocol):
-    """A mirror that keeps state of its own in topics of its destination, which are looked at, too."""
+    """A mirror that keeps state of its own in topics of its destination, which are sampled, too."""
 
     def own_topics(self) -> Sequence[str]:
         """Their names; harness.core.internal_topics knows them."""
@@ -171,9 +171,9 @@ class Crashable(Mirror, Protocol):
     """A mirror whose processes can be made to kill themselves at a named step of their work."""
 
     def crash_at(self, step: str, *, on: bool = True) -> None:
-        """Set a crash point for every process, those that start later included, or take it back. Again harmless."""
+        """Set a crash point for every process, those that start later included, or clear it. Idempotent."""
         ...
 
     def crashed_at(self, step: str) -> Sequence[Node]:
-        """Processes that died at this step since the mirror was made."""
+        """Processes that died at this step since the mirror was created."""
         ...

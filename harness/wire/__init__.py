@@ -1,1 +1,1 @@
-"""Kafka's wire protocol on kio: bounded clients for what the client libraries do not offer."""
+"""Kafka's wire protocol, based on kio: bounded clients for requests that the client libraries do not offer."""

@@ -1,10 +1,10 @@
-"""An administrator of one cluster: looks at its access rules and topic configurations, and changes them.
+"""An administrator of one cluster: reads its ACLs and topic configurations, and changes them.
 
-Controllers acknowledge a change before every broker knows of it, and a broker that was paused answers with what it knew
-before. So a look counts only when all brokers that answer say the same; and who changes something can wait until all of
-them show it, so that whoever looks afterwards sees it.
+Controllers acknowledge a change before every broker knows of it, and a broker that was paused answers with its old
+state. So an answer counts only when all brokers that answer agree; and after a change the caller can wait until all of
+them show it, so that later readers see it.
 
-It cannot see: a broker that does not answer at all; it may know less until it has caught up.
+It cannot see: a broker that does not answer at all; such a broker may have older state until it has caught up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Entries = Mapping[str, str | None]
 class Administrator:
     """One thread per object. bootstrap: of the clients' listener. Limits in seconds.
 
-    agree_s: how long brokers may take to agree on a look; shown_s: to show a change.
+    agree_s: how long brokers may take to agree on an answer; shown_s: to show a change.
     """
 
     def __init__(self, bootstrap: str, *, agree_s: float = AGREE_S, shown_s: float = SHOWN_S) -> None:
@@ -116,9 +116,9 @@ def agreed(
     what: str,
     again_s: float = _AGAIN_S,
 ) -> T:
-    """What all say and what holds. ask: what those say that answer, and why others do not.
+    """The answer that all brokers give and that holds. ask: the answers, and why other brokers did not answer.
 
-    Raises: WireError when they do not say that in time.
+    Raises: WireError when there is none in time.
     """
     deadline = time.monotonic() + within_s
     while True:

@@ -1,9 +1,9 @@
 """Asyncio connections to Kafka brokers: pipelined, each call bounded, versions checked against the broker's own.
 
 `Connection.call` takes a request of kio.schema at any version that the broker has (4.x brokers all have the versions
-that this package pins), `Connection.version` tells the highest that both sides have, and `Connection.exchange` sends a
-body that somebody else encoded. A call that gets no answer in time closes the connection, since Kafka answers in
-order: whatever waits behind it would wait as well. The next call opens a new one.
+that this package pins), `Connection.version` returns the highest that both sides have, and `Connection.exchange` sends
+a body that is already encoded. A call that gets no answer in time closes the connection, since Kafka answers in
+order: later calls would wait as well. The next call opens a new one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["Address", "Connection", "Pool", "WireError", "parse_addresses"]
 
 _CONTROLLER: Final = struct.Struct(">i")
 _REMEMBERED: Final = 8  # answers to different metadata requests
-_READ_LIMIT: Final = 4 * 1024 * 1024  # what asyncio buffers of a connection before it stops reading
+_READ_LIMIT: Final = 4 * 1024 * 1024  # bytes that asyncio buffers per connection before it stops reading
 
 
 BeforeSending = Callable[[int], None]
 
 
 def send_all(_: int) -> None:
-    """No request is held back."""
+    """Hold back no request."""
 
 
 @dataclass(frozen=True, order=True)
@@ -59,7 +59,7 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
 
 @dataclass(frozen=True)
 class _Remembered:
-    """A decoded metadata answer, and its bytes but for the controller: brokers name another one of them each time."""
+    """A decoded metadata answer, and its bytes without the controller, which differs in every answer."""
 
     version: int
     before: bytes
@@ -101,7 +101,7 @@ class Connection:
     async def call(self, request: Any, *, timeout_s: float | None = None) -> Any:
         """Send a request of kio.schema and return the decoded response.
 
-        Metadata that differs from the last answer in its controller alone is that answer's object again.
+        If metadata differs from the last answer only in its controller, the last answer's object is returned again.
 
         Raises: WireError when the broker does not have this version, or no whole answer came in time.
         """
@@ -113,7 +113,7 @@ class Connection:
             return remembered.decoded
         try:
             decoded = frames.decode(frames.response_type(key, version), payload, offset)[0]
-        except Exception as error:  # kio raises many kinds for bytes that are not what they should be
+        except Exception as error:  # kio raises many kinds of errors for malformed bytes
             self._drop(WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}"))
             raise WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}") from error
         if key == METADATA:
@@ -121,7 +121,7 @@ class Connection:
         return decoded
 
     def _remember(self, body: bytes, version: int, answer: bytes, decoded: Any) -> None:
-        """Keep an answer, if its cluster id with the controller behind it stands there once."""
+        """Keep an answer, if its cluster id followed by the controller occurs in it once."""
         cluster_id = str(getattr(decoded, "cluster_id", None) or "").encode()
         both = cluster_id + _CONTROLLER.pack(int(decoded.controller_id)) if cluster_id else b""
         if not both or answer.count(both) != 1:
@@ -202,7 +202,7 @@ class Connection:
             return self._streams[1]
 
     async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hand each response to whoever waits for it, until the connection ends."""
+        """Hand each response to its waiting call, until the connection ends."""
         peer = str(self.address)
         try:
             while True:
@@ -246,7 +246,7 @@ class Pool:
         self._connections: dict[tuple[Address, str], Connection] = {}
 
     def get(self, address: Address, purpose: str = "") -> Connection:
-        """The connection to an address that is kept for a purpose; made when it is first asked for."""
+        """The connection to an address that is kept for a purpose; created on first use."""
         key = (address, purpose)
         if key not in self._connections:
             self._connections[key] = Connection(

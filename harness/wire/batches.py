@@ -3,9 +3,9 @@
 Layout of a batch's first 61 bytes, big-endian: base offset 8, length 4 (of what follows), partition leader epoch 4,
 magic 1, CRC32C 4 (of everything from the attributes on), attributes 2, last offset delta 4, base timestamp 8,
 max timestamp 8, producer id 8, producer epoch 2, base sequence 4, record count 4. The base offset and the leader epoch
-stand before the CRC, so they may be rewritten without computing it again.
+precede the CRC's range, so they may be rewritten without computing it again.
 
-Records that a broker sends may end in the middle of a batch; the cut-off rest is never looked at.
+Records that a broker sends may end in the middle of a batch; the partial batch is ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BEFORE_LENGTH: Final = 12  # bytes that a batch's own length does not count
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchHeader:
-    """One batch. start, end: where it stands in the bytes it was read from."""
+    """One batch. start, end: its position in the bytes it was read from."""
 
     start: int
     end: int
@@ -54,7 +54,7 @@ class BatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch."""
+        """The offset after the batch."""
         return self.last_offset + 1
 
     @property
@@ -118,7 +118,7 @@ def set_base_offset(records: bytearray, batch: BatchHeader, offset: int) -> None
 
 
 def set_producer_id(records: bytearray, batch: BatchHeader, producer_id: int) -> None:
-    """Write the producer id of one batch in place, and the CRC that it changes."""
+    """Write the producer id of one batch in place, and update the CRC."""
     struct.pack_into(">q", records, batch.start + _PRODUCER_AT, producer_id)
     checksum = crc32c(memoryview(records)[batch.start + _ATTRIBUTES_AT : batch.end])
     struct.pack_into(">I", records, batch.start + _CRC_AT, checksum)
@@ -150,7 +150,7 @@ def transaction_marker(
     coordinator_epoch: int,
     timestamp_ms: int,
 ) -> bytes:
-    """A control batch that ends one producer's transaction, as a transaction coordinator has it written."""
+    """A control batch that ends one producer's transaction, as a transaction coordinator would write it."""
     key = struct.pack(">hh", 0, COMMIT_TYPE if commit else ABORT_TYPE)
     value = struct.pack(">hi", 0, coordinator_epoch)
     return build(
@@ -211,7 +211,7 @@ def build(
 
 
 def joined(batches: Iterable[bytes]) -> bytes:
-    """Batches one behind the other."""
+    """Batches concatenated."""
     return b"".join(batches)
 
 

@@ -1,7 +1,7 @@
-"""A Kafka cluster seen by an asyncio client: who leads what, who coordinates whom, which controller is active.
+"""A Kafka cluster seen by an asyncio client: leaders, coordinators, the active controller.
 
 Every question is bounded by the connections' time-out and goes to the next broker when one does not answer. The
-cluster keeps the brokers' addresses and the last metadata; who asks decides when it is too old (`metadata`).
+cluster keeps the brokers' addresses and the last metadata; the caller decides when it is too old (`metadata`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Cluster:
         self._clock = clock
         self._all_topics: tuple[Any, Metadata] = (None, Metadata(cluster_id="", brokers={}, topics={}))
 
-    # --- what the cluster says of itself -----------------------------------------------------------------------
+    # --- metadata ----------------------------------------------------------------------------------------------
 
     async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Ask now. topics: None for all of them. Topics that do not exist are left out. Raises WireError."""
@@ -106,7 +106,7 @@ class Cluster:
             topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
         )
         answer = await self.call_any(request)
-        if answer is self._all_topics[0]:  # nothing is new: the connection gives its last answer again
+        if answer is self._all_topics[0]:  # unchanged: the connection returned its last answer again
             self._brokers = dict(self._all_topics[1].brokers)
             return replace(self._all_topics[1], at=self._clock())
         self._brokers = {int(b.node_id): Address(str(b.host), int(b.port)) for b in answer.brokers}
@@ -133,8 +133,8 @@ class Cluster:
     async def coordinator_of(self, key: str, kind: int = GROUP) -> int:
         """The broker that coordinates a group, a transactional id or a share group.
 
-        Where none is available yet (the first question has Kafka make the coordinators' topic) it is asked again within
-        the time-out. Raises WireError.
+        Where none is available yet (the first request makes Kafka create the coordinators' topic) it is asked again
+        within the time-out. Raises WireError.
         """
         known = self._coordinators.get((kind, key))
         if known is not None:
@@ -154,7 +154,7 @@ class Cluster:
         return broker
 
     def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
-        """Ask again next time: the coordinator said that it is none."""
+        """Ask again next time: the broker answered that it is not the coordinator."""
         self._coordinators.pop((kind, key), None)
 
     # --- asking ------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Cluster:
             await self.metadata(())
         address = self._brokers.get(broker_id)
         if address is None:
-            raise WireError(f"broker {broker_id} is in no metadata of this cluster")
+            raise WireError(f"broker {broker_id} is not in this cluster's metadata")
         return self.pool.get(address, purpose)
 
     async def call_broker(self, broker_id: int, request: Any, *, timeout_s: float | None = None) -> Any:
@@ -185,12 +185,12 @@ class Cluster:
             except WireError as error:
                 failures.append(str(error))
                 continue
-            self._seeds.sort(key=lambda seed: seed != address)  # begin with the one that answered next time
+            self._seeds.sort(key=lambda seed: seed != address)  # next time begin with the one that answered
             return answer
         raise WireError("no broker answered: " + "; ".join(failures))
 
     async def call_coordinator(self, key: str, request: Any, *, kind: int = GROUP) -> Any:
-        """Ask the coordinator of a key. Who sees NOT_COORDINATOR calls `forget_coordinator` and asks again."""
+        """Ask the coordinator of a key. On NOT_COORDINATOR the caller calls `forget_coordinator` and asks again."""
         try:
             return await self.call_broker(await self.coordinator_of(key, kind), request)
         except WireError:

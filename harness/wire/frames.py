@@ -17,14 +17,14 @@ from kio.static.constants import EntityType
 
 from harness.core.errors import ShatterError
 
-MAX_FRAME: Final = 256 * 1024 * 1024  # a length beyond this is not Kafka speaking
+MAX_FRAME: Final = 256 * 1024 * 1024  # a longer frame is not Kafka's protocol
 METADATA: Final = 3
 API_VERSIONS: Final = 18
 
 _LENGTH: Final = struct.Struct(">i")
 _REQUEST_START: Final = struct.Struct(">hhi")  # api key, version, correlation id: the same in every header version
 
-# Versions that kio does not have yet and that only gave a new meaning to a value: the form is the older one's.
+# Versions that kio does not have yet and that only give a value a new meaning: the encoding is the older version's.
 _SAME_FORM: Final = {(2, 11): 10}  # ListOffsets: timestamp -6
 
 
@@ -33,7 +33,7 @@ class WireError(ShatterError):
 
 
 def frame(body: bytes) -> bytes:
-    """A body with its length before it."""
+    """A body preceded by its length."""
     return _LENGTH.pack(len(body)) + body
 
 
@@ -53,7 +53,7 @@ def encode(entity: Any) -> bytes:
 
 
 def decode(entity_type: type[Any], payload: bytes, offset: int = 0) -> tuple[Any, int]:
-    """One kio entity read at an offset: (entity, offset behind it)."""
+    """One kio entity read at an offset: (entity, offset after it)."""
     entity, used = entity_reader(entity_type)(payload, offset)
     return entity, offset + used
 

@@ -1,4 +1,4 @@
-"""Reads and changes what topics themselves are configured to. Brokers' defaults are left out."""
+"""Reads and changes the configuration entries set on topics themselves. Brokers' defaults are left out."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a cluster says of its partitions, in bounded looks: metadata with leader epochs, and every replica's log ends.
+"""Bounded snapshots of a cluster's partitions: metadata with leader epochs, and every replica's log ends.
 
 Kafka's ListOffsets request with replica id -2 (its "debugging consumer") is answered by followers too, with the log
-end offset instead of the high watermark. Requests to leaders carry the leader epoch, so that an answer can never
-belong to another epoch than the one it is filed under: a broker with another epoch in mind refuses.
+end offset instead of the high watermark. Requests to leaders carry the leader epoch, so that an answer never
+belongs to another epoch than the one it is stored with: a broker at another epoch refuses.
 
-It cannot see: a replica whose broker does not answer in time, and epochs that began and ended between two looks.
+It cannot see: a replica whose broker does not answer in time, and epochs that began and ended between two snapshots.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class MetadataView:
 
 
 class ClusterView:
-    """Bounded looks at one cluster through one of its listeners. One thread per object.
+    """Bounded snapshots of one cluster through one of its listeners. One thread per object.
 
     bootstrap: `host:port,host:port`. timeout_s: of each request; a broker that did not answer is left out for the
-    rest of a `metadata` round, so that a look takes at most about one time-out per silent broker.
+    rest of a `metadata` round, so that a snapshot takes at most about one time-out per silent broker.
     """
 
     def __init__(self, bootstrap: str, *, timeout_s: float = 1.5) -> None:
@@ -96,13 +96,13 @@ class ClusterView:
     ) -> dict[TopicPartition, int]:
         """ListOffsets at one broker: partition → offset, without those that it refused.
 
-        epochs: partition → leader epoch to insist on, -1 for any. timestamp: EARLIEST or LATEST. With replica id
+        epochs: partition → required leader epoch, -1 for any. timestamp: EARLIEST or LATEST. With replica id
         CONSUMER, LATEST is the high watermark (read_committed: the last stable offset); with DEBUGGING_REPLICA it
         is this replica's log end. Raises: WireError when the broker is unknown or does not answer.
         """
         address = self._brokers.get(broker)
         if address is None:
-            raise WireError(f"broker {broker} is in no metadata")
+            raise WireError(f"broker {broker} is not in the metadata")
         by_topic: dict[str, list[Any]] = {}
         for (topic, partition), epoch in epochs.items():
             by_topic.setdefault(topic, []).append(
@@ -142,7 +142,7 @@ class ClusterView:
     def ask_all(self, request: Any) -> tuple[list[Any], list[str]]:
         """One request to every broker of the cluster: (the answers that came, why others did not).
 
-        Raises: WireError when no broker tells which brokers there are.
+        Raises: WireError when no broker answers with the list of brokers.
         """
         answers, failures = [], []
         for address in self.metadata(()).brokers.values():

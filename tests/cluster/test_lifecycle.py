@@ -76,7 +76,7 @@ def test_a_second_topology_disturbs_nobody(
         wait_until(lambda: "good morning" in node.logs(), timeout_s=10, what="its first line")
         with pytest.raises(UsageError, match="mirror-1 exists already"):
             other.launch(extra)
-        with pytest.raises(UsageError, match=rf"run {spec.run_id} is there already"):
+        with pytest.raises(UsageError, match=rf"run {spec.run_id} exists already"):
             start_topology(spec)
         assert len(labelled_objects(clients, run=spec.run_id)) == 4 + 1 + 2  # containers, network, volumes
         assert not {found.run_id for found in stray_objects(clients)} & {spec.run_id, pair.run_id}

@@ -122,7 +122,7 @@ def test_nothing_is_written_through_links(spark: SparkSession, tmp_path: Path, p
         judge(plain, None, spark)
     (plain / "results").unlink()
     (plain / "results.json").symlink_to(victim)
-    with pytest.raises(StorageError, match=r"results\.json is a symbolic link, which is not written over"):
+    with pytest.raises(StorageError, match=r"results\.json is a symbolic link, which is not overwritten"):
         judge(plain, None, spark)
     (plain / "results.json").unlink()
     (plain / "report.html").symlink_to(victim)
@@ -135,7 +135,7 @@ def test_nothing_is_written_through_links(spark: SparkSession, tmp_path: Path, p
     segments = plain / "evidence" / "A" / "1" / "t-0"
     segments.mkdir(parents=True)
     os.mkfifo(segments / "00000000000000000000.log")
-    with pytest.raises(HistoryError, match=r"000\.log is no regular file"):
+    with pytest.raises(HistoryError, match=r"000\.log is not a regular file"):
         decode_run(spark, plain)
     (segments / "00000000000000000000.log").unlink()
     (segments / "00000000000000000000.log").write_bytes(b"")

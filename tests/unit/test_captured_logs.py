@@ -37,7 +37,7 @@ def test_whole(end: int | None, decoded: Decoded | None) -> None:
     ("decoded", "said"),
     [
         (Decoded(batches=1, records=4, end=4, tails=["x.log: truncated at byte 7"]), "x.log: truncated at byte 7"),
-        (Decoded(batches=1, records=4, end=4), "decoded up to 4, its log end was 9: what lies between is not in its"),
+        (Decoded(batches=1, records=4, end=4), "decoded up to 4, its log end was 9: the offsets between are not in"),
         (Decoded(), "decoded up to 0, its log end was 9"),  # a segment file of no bytes
         (Decoded(batches=3, records=9, end=9, holes=["x.log: bad"]), "has a hole: x.log: bad"),
         (None, "no log of t-0 was captured from broker 1 of B"),

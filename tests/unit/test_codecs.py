@@ -41,12 +41,12 @@ def test_snappy_in_javas_framing() -> None:
 def test_a_bomb_is_named(codec: int) -> None:
     bomb = packed(codec, bytes(MOST_BYTES + 1))
     began = time.monotonic()
-    with pytest.raises(CodecError, match="unfolds to more than 256 MiB"):
+    with pytest.raises(CodecError, match="decompresses to more than 256 MiB"):
         decompress(codec, bomb)
     assert time.monotonic() - began < 30
 
 
 def test_a_snappy_bomb_of_many_blocks_is_named() -> None:
     block = packed(2, bytes(MOST_BYTES // 4))
-    with pytest.raises(CodecError, match="unfolds to more than 256 MiB"):
+    with pytest.raises(CodecError, match="decompresses to more than 256 MiB"):
         decompress(2, xerial(*[block] * 6))

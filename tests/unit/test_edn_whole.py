@@ -199,7 +199,7 @@ def test_what_only_a_history_of_ours_says_goes_along(tmp_path: Path) -> None:
     ("line", "words"),
     [
         (":f 5 :was :ok", "expected :f to be a keyword"),
-        (":f :send :was :ok", "expected an event beside Jepsen's to have :f, :was and :by"),
+        (":f :send :was :ok", "expected an event of :process :beside to have :f, :was and :by"),
         (':f :send :was :okay :by "p"', "expected :was to be :invoke, :ok, :fail or :info, found :okay"),
         (':f :send :was :ok :by "p" :records 5', "expected :records to be a vector, found 5"),
         (':f :send :was :ok :by "p" :records [5]', "a record as a vector of its columns, found 5"),

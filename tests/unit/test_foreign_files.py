@@ -71,7 +71,7 @@ def test_an_export_writes_over_regular_files_only(run: Path, tmp_path: Path, kin
     out.unlink()
     in_the_way(out, kind)
     before = out.lstat()
-    with pytest.raises(StorageError, match=r"out\.edn is a .*, which is not written over; name a regular file"):
+    with pytest.raises(StorageError, match=r"out\.edn is a .*, which is not overwritten; name a regular file"):
         export_run(run, edn=out, cluster="A")
     after = out.lstat()
     assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
@@ -176,7 +176,7 @@ def test_odd_results_are_one_sentence(run: Path, body: str) -> None:
 def test_a_pipe_in_place_of_a_document_is_not_waited_for(run: Path, name: str, read: Callable[[Path], object]) -> None:
     (run / name).unlink()
     os.mkfifo(run / name)
-    with pytest.raises(HistoryError, match="no regular file"):
+    with pytest.raises(HistoryError, match="not a regular file"):
         read(run)
 
 
@@ -189,7 +189,7 @@ def test_a_pipe_in_a_table_and_odd_columns_do_not_stop_the_report(run: Path) -> 
     pq.write_table(pa.Table.from_pylist([FAULT], schema=TABLES["faults"].schema), run / "faults" / "a.parquet")
     pq.write_table(pa.table({**columns, **more}), run / "faults" / "b.parquet")
     assert "broker-kill" in write_report(run).read_text()
-    with pytest.raises(HistoryError, match=r"x\.parquet is no regular file"):
+    with pytest.raises(HistoryError, match=r"x\.parquet is not a regular file"):
         open_run(run)
     assert len(open_run(run, leave_out_torn=True).problems) == 1
 

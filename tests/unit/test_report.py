@@ -113,7 +113,7 @@ def test_the_html_tells_verdict_witness_and_faults_and_escapes(run: Path) -> Non
     assert "A append-0-1 offset 7 is not in B &amp; &lt;gone&gt;" in text
     assert "a &lt;b&gt; c" in text
     assert "A-broker-2" in text
-    assert "Looked for and not found: <code>phantom</code>" in text
+    assert "Checked and not found: <code>phantom</code>" in text
     assert "<code>topic_id</code>: table batches is missing" in text
     assert "plotly" in text
     assert 'src="http' not in text
@@ -182,7 +182,7 @@ def test_what_the_mirror_carried_under_each_fault_is_shown(run: Path) -> None:
     console = Console(file=io.StringIO(), width=300)
     print_results(console, parse_results(document), run=run, report=None)
     assert "carried under faults, records  531 (broker-kill on A)" in console.file.getvalue()  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="carried_under_faults holds something else"):
+    with pytest.raises(TypeError, match="carried_under_faults must hold objects"):
         parse_results({**document, "carried_under_faults": [1]})
 
 

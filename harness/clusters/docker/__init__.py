@@ -1,1 +1,1 @@
-"""The container engine: images, containers, networks, and what they are called."""
+"""The container engine: images, containers, networks, and their names."""

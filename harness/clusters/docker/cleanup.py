@@ -1,6 +1,6 @@
-"""Removing what runs left behind: containers, networks and volumes that carry our label.
+"""Removal of what runs left behind: containers, networks and volumes with our label.
 
-An object is stray when the process that made it is gone (labels.py). `force` takes objects of living processes too.
+An object is stray when the process that created it is gone (labels.py). `force` also removes those of living processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMOVE_S = 60.0
 
 @dataclass(frozen=True)
 class LabelledObject:
-    """One Docker object of ours. key: what the engine removes it by. stray: its owner is gone."""
+    """One Docker object of ours. key: the name or id by which the engine removes it. stray: its owner is gone."""
 
     kind: Kind
     name: str
@@ -66,7 +66,7 @@ def stray_objects(clients: DockerClients) -> list[LabelledObject]:
 
 
 def clean(clients: DockerClients, *, run: str | None = None, force: bool = False) -> list[LabelledObject]:
-    """Remove stray objects, of one run or of all; with `force` also those whose owner lives. Returns what went.
+    """Remove stray objects, of one run or of all; with `force` also those whose owner lives. Returns the removed ones.
 
     Raises EngineError, naming what could not be removed.
     """
@@ -96,7 +96,7 @@ def _remove(clients: DockerClients, found: LabelledObject) -> str:
         except docker.errors.NotFound:
             return True
         except docker.errors.APIError as error:
-            # Another clean-up is at it, or a container's end has not reached the network yet.
+            # Another clean-up is removing it, or the network still lists a container that has ended.
             if error.status_code in (409, 403) or "in progress" in explain(error) or "in use" in explain(error):
                 last[0] = explain(error)
                 return False

@@ -1,7 +1,7 @@
 """Clients of the Docker engine for many threads.
 
 A docker client holds one HTTP session; sessions are not meant to be shared by threads, and several nemeses act at
-once. So each thread gets a client of its own, with a time limit on every answer.
+once. So each thread gets its own client, with a time limit on every answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def connect(*, timeout_s: float = TIMEOUT_S) -> docker.DockerClient:
 
 
 def explain(error: Exception) -> str:
-    """The engine's own words out of an error of its client."""
+    """The engine's own message from an error of its client."""
     return str(getattr(error, "explanation", None) or error)
 
 

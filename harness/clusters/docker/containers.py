@@ -1,14 +1,14 @@
 """Creating the Docker objects of a run, through Testcontainers.
 
-Ryuk, Testcontainers' own reaper, stays off: its image cannot be had everywhere, and it removes what `--keep` and
-`shatter up` are to leave. Clean-up goes by our labels instead (cleanup.py).
+Ryuk, Testcontainers' own reaper, stays off: its image is not available everywhere, and it removes what `--keep` and
+`shatter up` must leave running. Clean-up uses our labels instead (cleanup.py).
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # read when the package is used, so it comes first
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # read when the package is used, so it is set first
 
 import functools
 import io
@@ -82,7 +82,7 @@ def check_images(clients: DockerClients, images: set[str]) -> None:
 def create_network(
     clients: DockerClients, run_id: str, *, named: str | None, labels: Mapping[str, str], rng: random.Random
 ) -> IPv4Network:
-    """Make the run's bridge network with a subnet of its own, and return that: the named one, or any free /24.
+    """Create the run's bridge network and return its subnet: the named one, or any free /24.
 
     Two runs may pick the same subnet at the same moment; the engine refuses the second, which then tries the next.
     Raises EngineError when none is free or the named one is taken.
@@ -107,7 +107,7 @@ def create_network(
 
 
 class _SubnetTakenError(EngineError):
-    """Somebody else was quicker, or an interface that no route shows holds the address."""
+    """Another network took the subnet first, or an interface that no route shows has the address."""
 
 
 def _create(run_id: str, subnet: IPv4Network, labels: Mapping[str, str]) -> None:
@@ -132,7 +132,7 @@ def _create(run_id: str, subnet: IPv4Network, labels: Mapping[str, str]) -> None
             raise _name_taken(run_id, f"network {network.name}") from error
         raise EngineError(f"the network of run {run_id} ({subnet}) cannot be made: {words}") from error
     finally:
-        network._docker.client.close()  # it has no public way, and every connection left open is a descriptor
+        network._docker.client.close()  # no public method closes it, and every open connection holds a descriptor
 
 
 def _name_taken(run_id: str, what: str) -> UsageError:
@@ -152,7 +152,7 @@ def start_container(
 ) -> str:
     """Create and start one node's container and its volumes; returns the container's name.
 
-    Nodes that start by our entry point get it put in, as a user's own image does not have
+    The entry point is copied into nodes that start by it, because a user's own image does not have
     it. Returns when the engine has started the process.
     Raises EngineError or UsageError in one sentence; what was created stays, for the caller's clean-up by label.
     """
@@ -164,7 +164,7 @@ def start_container(
         label.ROLE: node.role.value,
     }
     container = DockerContainer(node.image, docker_client_kw=_CLIENT)
-    container.image = node.image  # as it was named: no registry prefix of Testcontainers' settings before it
+    container.image = node.image  # the exact name, without a registry prefix from Testcontainers' settings
     container.with_name(name).with_command(list(node.command)).with_envs(**node.environment)
     for path, text in node.files.items():
         container.with_copy_into_container(text.encode(), path, 0o644)

@@ -35,10 +35,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Daemon:
-    """How a `dockerd` of ours is started. Every None means: as the engine does by itself.
+    """Options of a `dockerd` that we start. None means the engine's default.
 
-    socket: path of its socket. folder: where its data, state and pid file go; given together with socket, it lives
-    beside another engine.
+    socket: path of its socket. folder: where its data, state and pid file go; given together with socket, it runs
+    next to another engine.
     """
 
     socket: str = SOCKET
@@ -72,7 +72,7 @@ def configured_keys(path: str) -> frozenset[str]:
     try:
         found = json.loads(text or "{}")
     except ValueError as error:
-        raise EngineError(f"{path} is not JSON ({error}): mend it or move it away, the engine needs it") from error
+        raise EngineError(f"{path} is not JSON ({error}): fix it or move it away, the engine needs it") from error
     return frozenset(found) if isinstance(found, dict) else frozenset()
 
 
@@ -97,7 +97,7 @@ def choose_pool(routes: Iterable[IPv4Network], pools: Sequence[IPv4Network] = PO
 def start_daemon(daemon: Daemon, *, say: Say) -> str:
     """Start `dockerd` as a process of its own that outlives this one, and wait until it answers.
 
-    Raises: EngineError with the daemon's last words.
+    Raises: EngineError with the daemon's last error.
     """
     given = configured_keys(daemon.daemon_json)
     pool = None
@@ -123,7 +123,7 @@ def start_daemon(daemon: Daemon, *, say: Say) -> str:
             answers,
             timeout_s=START_S,
             what="the Docker engine to answer after its start",
-            instead=lambda: f"it said: {_last_line(daemon.log)} (log: {daemon.log})",
+            instead=lambda: f"its last error: {_last_line(daemon.log)} (log: {daemon.log})",
         )
     except BaseException:
         process.terminate()
@@ -147,7 +147,7 @@ def ping(address: str) -> bool:
 
 
 def run_quietly(command: Sequence[str], *, timeout_s: float = 30) -> bool:
-    """Run a command; whether it ended well in time."""
+    """Run a command; returns whether it succeeded in time."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
     except (OSError, subprocess.TimeoutExpired):

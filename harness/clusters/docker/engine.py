@@ -1,6 +1,6 @@
-"""The container engine: reaching it, and on a Debian or Ubuntu machine installing and starting it.
+"""The container engine: connecting to it, and on a Debian or Ubuntu machine installing and starting it.
 
-An engine that answers is never touched.
+An engine that answers is left as it is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def connect(*, timeout_s: float = CONNECT_S, answer_s: float = ANSWER_S) -> dock
 
 
 def engine_address() -> str:
-    """Where the engine is looked for."""
+    """The address at which the engine is expected."""
     return os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
 
 
@@ -103,7 +103,7 @@ def by_hand(why: str) -> str:
     """A sentence that ends with what to do about a missing or stopped engine on this system."""
     system = system_name()
     if find_command("systemctl") and _SYSTEMD.is_dir() and find_command("dockerd"):
-        return f"{why}; start it with `sudo systemctl start docker`, then call this again"
+        return f"{why}; start it with `sudo systemctl start docker`, then run this again"
     return (
         f"{why}; on Debian or Ubuntu call `sudo shatter doctor --fix`; on {system} install Docker Engine (or Docker "
         "Desktop, or Podman with its Docker socket), start it, set DOCKER_HOST if its socket is elsewhere, and call "
@@ -124,7 +124,7 @@ def _answers() -> str:
 
 
 def _must_be_ours() -> None:
-    """Refuse to start a local engine in place of one that is elsewhere, or that this user may not use."""
+    """Refuse to start a local engine in place of a remote one, or of one that this user may not use."""
     address = engine_address()
     parts = urlsplit(address)
     if parts.scheme != "unix" or Path(parts.path).resolve() != Path(SOCKET).resolve():
@@ -140,7 +140,7 @@ def _must_be_ours() -> None:
 
 
 def _start_service(say: Say) -> bool:
-    """Have systemd start the engine where systemd is what runs this machine. False where it is not, or could not."""
+    """Have systemd start the engine. False where this machine does not run systemd, or systemd could not."""
     if not _SYSTEMD.is_dir() or find_command("systemctl") is None:
         return False
     say("starting the Docker engine (systemctl start docker)")

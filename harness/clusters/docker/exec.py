@@ -1,4 +1,4 @@
-"""A command inside a container with a limit on its time: docker-py's own call waits for ever once output has begun."""
+"""A command inside a container with a time limit: docker-py's own call waits for ever once output has begun."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_bounded(
     if code in _NOT_RUN and output.startswith("OCI runtime"):
         raise ClusterError(f"{node}: `{words}` cannot be run: {output.strip()[-500:]}")
     if code in _TIMED_OUT and time.monotonic() - started >= timeout_s:
-        raise ClusterError(f"{node}: `{words}` did not end within {timeout_s:g} s; it said: {output[-500:]!r}")
+        raise ClusterError(f"{node}: `{words}` did not end within {timeout_s:g} s; it printed: {output[-500:]!r}")
     return ExecResult(code, output)
 
 

@@ -28,7 +28,7 @@ from harness.core.errors import ImageError
 LABEL = "shatterproof.image"  # not the run's label: images outlive runs
 PUBLIC_BASE = "debian:bookworm-slim"
 SUITE = "bookworm"
-_BUILD_SILENCE_S = 900  # a build step that prints nothing for so long is taken for stuck
+_BUILD_SILENCE_S = 900  # a build step that prints nothing for this long counts as stuck
 _PULL_SILENCE_S = 90
 BUILD_LIMIT_S = 1800
 _MAKE_BASE_S = 900
@@ -37,7 +37,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Progress(Protocol):
-    """Takes one line of what is going on with one image."""
+    """Receives one line of progress of one image."""
 
     def __call__(self, image: str, line: str) -> None:
         """`image` is base, kafka, toxiproxy, reference or a user's image name."""
@@ -84,7 +84,7 @@ def build(
 ) -> None:
     """Build an image from its recipe on `base` and tag it; the log stays in the cache folder.
 
-    Raises: ImageError that names the failing step, its last words and the log.
+    Raises: ImageError that names the failing step, its last error and the log.
     """
     log = open_log(recipe.name)
     context = recipe.context(host_certificates())
@@ -150,7 +150,7 @@ def build_all(wanted: Sequence[tuple[Recipe, str]], *, base: str, on_progress: P
 def pull(client: docker.DockerClient, name: str, *, on_progress: Progress, shown: str | None = None) -> None:
     """Pull an image by its name (with tag or digest; `latest` when it has neither).
 
-    Raises: docker.errors.DockerException or requests.RequestException, as the engine says it.
+    Raises: docker.errors.DockerException or requests.RequestException from the engine.
     """
     shown = shown or name
     repository, tag = split_name(name)
@@ -184,7 +184,7 @@ def make_base(client: docker.DockerClient, recipe: Recipe, tag: str, *, on_progr
     if reason := _cannot_make_base():
         raise ImageError(
             f"{PUBLIC_BASE} cannot be pulled, and the base cannot be made here: {reason}. Load it by hand "
-            f"(`docker load` of a `docker save {PUBLIC_BASE}` from another machine) and call `shatter images` again"
+            f"(`docker load` of a `docker save {PUBLIC_BASE}` from another machine) and run `shatter images` again"
         )
     log = open_log(recipe.name)
     with tempfile.TemporaryDirectory(prefix="shatterproof-base-") as folder:
@@ -234,7 +234,7 @@ def _cannot_make_base() -> str:
 def follow(
     stream: Iterator[Mapping[str, Any]], name: str, log: BuildLog, on_progress: Progress, cancelled: Event
 ) -> None:
-    """Read a build's output to its end, telling each step.
+    """Read a build's output to its end, reporting each step.
 
     `stream`: the engine's chunks, with `stream` (text) or `error`. Raises: ImageError at an error, or when called off.
     """
@@ -252,7 +252,7 @@ def follow(
                 log.write(f"{chunk['error']}\n")
                 raise ImageError(
                     f"building image {name} failed in {log.step or 'its first step'}: {_last_words(log.tail)}; "
-                    f"the whole log is {log.path}; what is finished is kept, so mend it and call `shatter images` again"
+                    f"the whole log is {log.path}; finished steps are kept, so fix it and run `shatter images` again"
                 )
     finally:
         with suppress(Exception):  # closing the connection makes the engine stop the build

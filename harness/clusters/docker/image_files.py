@@ -1,4 +1,4 @@
-"""The files that images are built from: where they are, what they hash to, and the build context made of them."""
+"""The files that images are built from: their folders, their hash, and the build context made of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from harness.core.errors import ImageError
 
 _ENTRY_FILES = ("run-kafka.sh", "log4j2.properties")
 
-# Where administrators put the certificates of their own network, by distribution. Behind a proxy that inspects TLS,
-# a build that lacks them cannot reach any package registry.
+# Folders of administrators' own certificates, by distribution. Behind a proxy that inspects TLS,
+# a build without them cannot reach any package registry.
 _ANCHORS = (
     "/usr/local/share/ca-certificates",
     "/etc/pki/ca-trust/source/anchors",
@@ -26,8 +26,8 @@ _ANCHORS = (
 )
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy")
 
-# What the reference mirror's process imports. mirrors/__init__.py is left out on purpose: it
-# is the registry of all drivers, and the image is not to change with every one of them.
+# Imports of the reference mirror's process. mirrors/__init__.py is left out on purpose: it
+# is the registry of all drivers, and the image must not change with every one of them.
 _MIRROR_CODE = (
     "harness/__init__.py",
     "harness/core/__init__.py",
@@ -41,7 +41,7 @@ _MIRROR_CODE = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image of ours: its name without repository and tag, and the folder it is built from.
+    """One of our images: its name without repository and tag, and the folder it is built from.
 
     code: patterns of our own packages' files that go with it, under `code/`.
     """
@@ -91,7 +91,7 @@ class Recipe:
 
 
 def compose_dir() -> Path:
-    """The folder `compose/`: beside the packages in a work tree, inside `harness` once installed.
+    """The folder `compose/`: next to the packages in a work tree, inside `harness` once installed.
 
     Raises: ImageError when it is in neither place.
     """
@@ -129,7 +129,7 @@ def brokers_versions() -> list[str]:
 def entry_archive() -> bytes:
     """A tar to put into `/` of a container of any Kafka image: run-kafka.sh and its log configuration.
 
-    It carries no class archive and no template: in an official image the script then starts plain Java.
+    It holds no class archive and no template: in an official image the script then starts plain Java.
     """
     folder = compose_dir() / "kafka"
     buffer = io.BytesIO()
@@ -150,7 +150,7 @@ def host_certificates(folders: Iterable[str | Path] = _ANCHORS) -> dict[str, byt
             try:
                 parts = _split_pem(path.read_bytes())
             except OSError:
-                continue  # not ours to read: the build says so if it needed it
+                continue  # not readable for us: the build reports it if it needed it
             for index, part in enumerate(parts):
                 found[f"host-{path.stem}-{index}.crt"] = part
     return found

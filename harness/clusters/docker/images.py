@@ -1,8 +1,8 @@
-"""Which images a run uses, and how they come to be there.
+"""The images that a run uses, and how they are built or pulled.
 
-Images of ours are named by the hash of what they are built from: an image that exists is the right one, and a changed
+Our images are named by the hash of what they are built from: an image that exists is the right one, and a changed
 recipe makes a new name. A user's own Kafka image is pulled when it is absent and checked for the official layout;
-a bare version that there is a recipe of (`compose/kafka-VERSION`) is built instead.
+a bare version with a recipe (`compose/kafka-VERSION`) is built instead.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def ensure_images(
 def layout_version(client: docker.DockerClient, image: str) -> tuple[str, str | None]:
     """(Kafka's version, MirrorMaker 2's version or None) in an image with the official layout.
 
-    Raises: ImageError when /opt/kafka/libs has no Kafka, or the image has no shell to look with.
+    Raises: ImageError when /opt/kafka/libs has no Kafka, or the image has no shell to list files with.
     """
     wanted = f"an image with Kafka's jars in {_LIBS} as apache/kafka has (4.0 or newer)"
     try:
@@ -185,7 +185,7 @@ def versions_of(image: str, names: list[str], wanted: str = "another image") -> 
 
 
 def outdated(tags: Iterable[str], plan: Plan) -> list[str]:
-    """The tags of ours that are not of this version."""
+    """Those of our tags that are not of this version."""
     current = (plan.base, *plan.finished.values(), *plan.brokers.values())
     return [tag for tag in tags if tag.startswith("shatterproof/") and tag not in current]
 
@@ -233,7 +233,7 @@ def _get_base(client: docker.DockerClient, tag: str, tell: Progress) -> None:
 
 
 def _building(tell: Progress) -> AbstractContextManager[None]:
-    """Nobody else on this machine builds meanwhile."""
+    """No other process on this machine builds meanwhile."""
     return file_lock(
         cache_dir() / "images.lock",
         what="another process that builds the images",

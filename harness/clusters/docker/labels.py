@@ -1,7 +1,7 @@
-"""The labels on every Docker object of a run, and who owns it.
+"""The labels on every Docker object of a run, and its owner.
 
-Clean-up finds its objects by these labels alone. An object belongs to the process that made it: host name, process
-id and the process's start time (a process id may be reused). Objects of another host are never taken for strays,
+Clean-up finds its objects by these labels alone. An object belongs to the process that created it: host name, process
+id and the process's start time (a process id may be reused). Objects of another host never count as stray,
 because that host's processes cannot be seen from here.
 """
 
@@ -35,7 +35,7 @@ def run_labels(run_id: str, owner: Owner, *, keep: bool = False) -> dict[str, st
 
 
 def owner_lives(labels: Mapping[str, str], *, me: Owner | None = None) -> bool:
-    """Whether the owner named in the labels is alive, or cannot be told to be dead.
+    """Whether the owner named in the labels is alive, or is not known to be dead.
 
     Kept objects count as owned. Labels without a readable owner count as stray.
     """

@@ -1,4 +1,4 @@
-"""What to say of a container that ended: how, and the lines of its log that say why, short enough for a sentence."""
+"""Describes a container that ended: how, and the lines of its log that say why, in one sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def obituary(name: str, exit_code: int | None, log: str, *, no_memory: bool = Fa
 
 def _end(exit_code: int | None, *, no_memory: bool) -> str:
     if no_memory:
-        return "was killed by the kernel, for there was no memory left; give the machine more, or start fewer brokers"
+        return "was killed by the kernel, because there was no memory left; give it more, or start fewer brokers"
     if exit_code is None:
         return "has ended"
     if exit_code > _SIGNALLED:
@@ -33,5 +33,5 @@ def _end(exit_code: int | None, *, no_memory: bool) -> str:
             sent = signal.Signals(exit_code - _SIGNALLED).name
         except ValueError:
             return f"ended by itself with exit code {exit_code}"
-        return f"was ended by {sent} (exit code {exit_code}) from outside, or by the kernel for want of memory"
+        return f"was ended by {sent} (exit code {exit_code}) from outside, or by the kernel for lack of memory"
     return f"ended by itself with exit code {exit_code}"

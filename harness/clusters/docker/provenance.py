@@ -1,4 +1,4 @@
-"""What a run's containers were made from: image names with the digests of their content, and the engine's version."""
+"""The images behind a run's containers, with the digests of their content, and the engine's version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.core.errors import EngineError
 def images_used(clients: DockerClients, run_id: str) -> dict[str, str]:
     """Name of each image that a container of the run was made from → the digest of its content.
 
-    Raises: EngineError when the engine does not say.
+    Raises: EngineError when the engine does not report them.
     """
     try:
         found = clients.api.containers(all=True, filters={"label": [f"{label.RUN}={run_id}"]})

@@ -1,8 +1,8 @@
 """A free /24 for the network of a run.
 
 Docker picks free subnets itself, but then refuses fixed addresses; so the choice is made here: from the engine's own
-address pools where it has any, apart from Docker's other networks and from the host's routes. Routes that only say
-"unreachable" do not count: they are how a pool is kept from leaking out by the default route.
+address pools where it has any, without overlap with Docker's other networks or the host's routes. Routes that only say
+"unreachable" do not count: they keep a pool's traffic from leaving by the default route.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def docker_subnets(client: Any) -> list[tuple[str, IPv4Network]]:
 
 
 def address_pools(client: Any, *, environment: str | None = None) -> list[IPv4Network]:
-    """Where to look for a free subnet: $SHATTERPROOF_ADDRESS_POOL, the engine's pools, or our own default."""
+    """The pools to choose a free subnet from: $SHATTERPROOF_ADDRESS_POOL, the engine's pools, or our own default."""
     named = os.environ.get(POOL_VARIABLE, "") if environment is None else environment
     if named:
         return [parse_network(part.strip(), POOL_VARIABLE) for part in named.split(",")]
@@ -79,7 +79,7 @@ def parse_network(text: str, where: str) -> IPv4Network:
 def free_subnets(
     pools: Sequence[IPv4Network], taken: Iterable[IPv4Network], rng: random.Random
 ) -> Iterator[IPv4Network]:
-    """Every /24 of the pools that overlaps nothing taken; pool by pool, from a random place on within each.
+    """Every /24 of the pools that overlaps nothing taken; pool by pool, from a random start within each.
 
     The random start keeps two runs that begin at once from trying the same subnets in the same order.
     """

@@ -1,6 +1,6 @@
 """Short-lived helper containers: shell scripts in a node's network namespace, and snapshots of its files.
 
-Both use our own tools image, so that a node's image need not have anything.
+Both use our own tools image, so that a node's image needs no tools.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def fetch(
 ) -> Path:
     """Copy a file or folder out of a container into a local folder; returns into / its last name.
 
-    What lies in a volume is packed by GNU tar in a container that shares the volume: the engine's own copy fails on
+    Files in a volume are packed by GNU tar in a container that shares the volume: the engine's own copy fails on
     files that grow, and sends the zeros of preallocated index files. Everything else is the engine's own copy.
     Raises ClusterError.
     """
@@ -136,7 +136,7 @@ def _pack_script(source: PurePosixPath, only: Sequence[str]) -> str:
         f"cd {shlex.quote(str(source.parent))} && [ -e {shlex.quote(source.name)} ] || exit {_NO_MATCH}; "
         f"find {shlex.quote(source.name)} ! -type d {match} -print0 | "
         f"tar --null --no-recursion --sparse --warning=no-file-changed --ignore-failed-read -T - -cf {_SNAPSHOT}; "
-        "code=$?; [ $code -le 1 ]"  # 1: a file changed while it was read, or went (a segment that was deleted)
+        "code=$?; [ $code -le 1 ]"  # 1: a file changed while it was read, or vanished (a deleted segment)
     )
 
 

@@ -1,1 +1,1 @@
-"""Kafka nodes: their configuration, their administration, one request to one of them."""
+"""Kafka nodes: administration, containers, single requests to one node."""

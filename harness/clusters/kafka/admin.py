@@ -1,6 +1,6 @@
 """One running Kafka cluster as nemeses, workloads and the runner see it.
 
-Looks (metadata, quorum) go to each node by itself with short limits, so that a paused or dead broker costs a second
+Queries (metadata, quorum) go to each node separately with short limits, so that a paused or dead broker costs a second
 and not a client library's retries. Changes go through confluent-kafka's admin client.
 """
 
@@ -90,13 +90,13 @@ class KafkaCluster:
                         "client.id": "shatterproof-admin",
                         "socket.connection.setup.timeout.ms": 3000,
                         "reconnect.backoff.max.ms": 500,
-                        "log_level": 2,  # a broker that goes away is what a run is about, not news for stderr
+                        "log_level": 2,  # lost brokers are expected in a run, not news for stderr
                     }
                 )
             return self._admin
 
     def close(self) -> None:
-        """Forget the admin client, so that its threads end."""
+        """Drop the admin client, so that its threads end."""
         with self._lock:
             self._admin = None
 
@@ -108,7 +108,7 @@ class KafkaCluster:
         return found
 
     def topics(self, *, internal: bool = False) -> Sequence[str]:
-        """Names of all topics; those of Kafka, Connect and mirrors themselves only where they are asked for."""
+        """Names of all topics; the internal ones of Kafka, Connect and mirrors only on request."""
         return tuple(sorted(topic for topic in self._look(None) if internal or not is_internal(topic)))
 
     def create_topic(
@@ -150,7 +150,7 @@ class KafkaCluster:
         return probe.quorum(self._nodes[node_id].address, kafka.CONTROLLER_PORT, timeout_s=LOOK_S)
 
     def await_ready(self, *, timeout_s: float) -> None:
-        """Wait until every broker answers, says the right cluster ID, and knows every broker.
+        """Wait until every broker answers, reports the right cluster ID, and knows every broker.
 
         Raises ClusterError (a node ended by itself, a wrong ID), WaitTimeoutError.
         """
@@ -193,7 +193,7 @@ class KafkaCluster:
         return f"{node.name} knows brokers {known}"
 
     def check_id(self, node_id: int, said: str | None) -> None:
-        """Raise ClusterError when a broker says another cluster ID than the one its storage was formatted with."""
+        """Raise ClusterError when a broker reports another cluster ID than the one its storage was formatted with."""
         if said != self.cluster_id:
             raise ClusterError(
                 f"{self._nodes[node_id].name} says that its cluster ID is {said}, but it was formatted with "
@@ -227,7 +227,7 @@ class KafkaCluster:
     def _look(self, topics: tuple[str, ...] | None) -> dict[str, tuple[PartitionInfo, ...]]:
         """Topic → partitions, from all brokers that answer.
 
-        Brokers may lag behind the controller: per partition the highest leader epoch wins, then what most say.
+        Brokers may lag behind the controller: per partition the highest leader epoch wins, then the majority.
         """
         answers = self._ask(self._plan.brokers, lambda i: self._metadata(i, topics))
         if not answers:

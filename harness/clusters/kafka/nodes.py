@@ -1,6 +1,6 @@
-"""One container as a node: every action bounded, and confirmed by looking at it afterwards.
+"""One container as a node: every action is bounded, and confirmed by inspecting the container afterwards.
 
-iptables rules and other settings of a node's network namespace go when it stops: `start` begins with a clean one.
+iptables rules and other settings of a node's network namespace vanish when it stops: `start` begins with a clean one.
 Data (a named volume) and the address stay.
 """
 
@@ -86,7 +86,7 @@ class ContainerNode:
         return self._container
 
     def inspect(self) -> dict[str, Any] | None:
-        """What the engine knows of the container; None when there is none. Raises ClusterError."""
+        """The engine's description of the container; None when there is none. Raises ClusterError."""
         try:
             found: dict[str, Any] = self._clients.api.inspect_container(self._container)
         except docker.errors.NotFound:
@@ -96,7 +96,7 @@ class ContainerNode:
         return found
 
     def state(self) -> NodeState:
-        """What the engine says now."""
+        """The engine's state of it now."""
         found = self.inspect()
         if found is None:
             return NodeState.ABSENT
@@ -179,7 +179,7 @@ class ContainerNode:
     def net(self, script: str, *, timeout_s: float = 30) -> ExecResult:
         """Run a shell script with NET_ADMIN inside the node's network namespace (iptables, ip, ss, tc).
 
-        Works on a paused node too. Rules made here go when the node stops. Raises ClusterError (stopped, time-out).
+        Works on a paused node too. Rules made here vanish when the node stops. Raises ClusterError (stopped, time-out).
         """
         if self.state() not in (NodeState.RUNNING, NodeState.PAUSED):
             raise ClusterError(f"{self._name} is {self.state()}: it has no network namespace to act in")
@@ -208,8 +208,8 @@ class ContainerNode:
     def fetch(self, path: str, into: Path, *, only: Sequence[str] = ()) -> Path:
         """Copy a file or folder out of the container, also when it is paused or stopped; returns where it is.
 
-        only: shell patterns of file names (`*.log`), everything when empty. Files that grow meanwhile are copied as
-        far as they were when their turn came. Raises ClusterError.
+        only: shell patterns of file names (`*.log`), everything when empty. Files that grow meanwhile are copied up
+        to their size when the copy reached them. Raises ClusterError.
         """
         return transfer.fetch(
             self._clients,
@@ -249,7 +249,7 @@ class ContainerNode:
         )
 
     def obituary(self, *, lines: int = 60) -> str:
-        """What to say of a container that has ended: how, and what the last `lines` of its log say of why."""
+        """Describes a container that has ended: how, and the reason from the last `lines` of its log."""
         tail = ""
         with contextlib.suppress(ClusterError):
             tail = self.logs(tail=lines)

@@ -1,7 +1,7 @@
-"""One Kafka request to one node, with a time limit: no client library chooses another broker or retries behind it.
+"""One Kafka request to one node, with a time limit: no client library chooses another broker or retries.
 
-Used where the question is about that very node: does it answer, through that very proxy; what does it say its
-cluster's ID is; does it lead the quorum.
+Used for questions about one node: does it answer through this proxy; which cluster ID does it report; does it lead
+the quorum.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def answers(host: str, port: int, *, timeout_s: float) -> bool:
 
 
 def metadata(host: str, port: int, *, topics: tuple[str, ...] | None = (), timeout_s: float) -> MetadataResponse:
-    """What one broker says of its cluster. topics: None for all, () for none."""
+    """One broker's metadata of its cluster. topics: None for all, () for none."""
     wanted = None
     if topics is not None:
         wanted = tuple(MetadataRequestTopic(topic_id=None, name=TopicName(topic)) for topic in topics)
@@ -52,7 +52,7 @@ def metadata(host: str, port: int, *, topics: tuple[str, ...] | None = (), timeo
 
 @dataclass(frozen=True)
 class QuorumView:
-    """What a controller says of the metadata quorum: only its leader answers."""
+    """A controller's view of the metadata quorum: only its leader answers."""
 
     leader: int
     epoch: int

@@ -1,4 +1,4 @@
-"""The way from the mirror to a cluster: one toxiproxy proxy per broker, which can be cut, slowed and healed.
+"""The link from the mirror to a cluster: one toxiproxy proxy per broker, which can be cut, slowed and healed.
 
 Traffic is counted by the kernel, in the proxy's network namespace: toxiproxy's own metrics grow only when a
 connection closes, and a mirror's connections stay open for minutes.
@@ -34,7 +34,7 @@ _COUNTER = re.compile(r"^\s*(\d+)\s+(\d+)\s.*(to|from)-([A-Z]-\d+)", re.MULTILIN
 def counting_rules(proxies: Iterable[ProxyPlan]) -> str:
     """The shell script that makes the kernel count: rules without a target, one per proxy and direction.
 
-    Towards the cluster: what leaves for the broker. From the cluster: what leaves for the client.
+    Towards the cluster: bytes sent to the broker. From the cluster: bytes sent to the client.
     """
     lines = ["set -e"]
     for proxy in proxies:
@@ -76,11 +76,11 @@ class ToxiproxyLink:
 
     @property
     def brokers(self) -> Sequence[int]:
-        """Ids of the cluster's own brokers. A mirror that leads partitions here is hit when all of these are."""
+        """Ids of the cluster's own brokers. A mirror that leads partitions here is affected when all of these are."""
         return self._own
 
     def address(self, broker: int) -> tuple[str, int]:
-        """Where the mirror reaches this broker: toxiproxy's address and the broker's port on it."""
+        """The mirror's address for this broker: toxiproxy's address and the broker's port on it."""
         return self._node.address, self._proxy(broker).listen_port
 
     def cut(self, mode: Mode, *, direction: Direction = "both", brokers: Sequence[int] | None = None) -> None:
@@ -104,7 +104,7 @@ class ToxiproxyLink:
                 for stream in _STREAMS[direction]:
                     self._server.add_toxic(proxy.name, kind, stream, {"timeout": 0})
                 if mode == "reset":
-                    self._bounce(proxy.name)  # a toxic that came later does not reset what is open and silent
+                    self._bounce(proxy.name)  # a toxic added later does not reset an open, idle connection
 
     def degrade(
         self,
@@ -114,7 +114,7 @@ class ToxiproxyLink:
         rate_kb_s: int | None = None,
         brokers: Sequence[int] | None = None,
     ) -> None:
-        """Delay (each direction, so a round trip takes twice as much) or narrow (each direction) the proxies."""
+        """Add delay (per direction, so a round trip takes twice as much) or a bandwidth limit (per direction)."""
         if latency_ms < 0 or jitter_ms < 0 or (rate_kb_s is not None and rate_kb_s < 1):
             raise ClusterError(
                 f"link {self.cluster}: latency and jitter must be at least 0 ms, the rate at least 1 kB/s"
@@ -132,7 +132,7 @@ class ToxiproxyLink:
     def heal(self, *, brokers: Sequence[int] | None = None) -> None:
         """Remove every toxic, enable every proxy, drop connections that outlived the fault; then probe.
 
-        A broker that does not answer directly either (dead, paused) cannot be probed and is no reason to fail.
+        A broker that does not answer directly either (dead, paused) cannot be probed and is not an error.
         Raises ClusterError, or WaitTimeoutError when a broker answers directly but not through its proxy.
         """
         with self._lock:

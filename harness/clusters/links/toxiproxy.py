@@ -1,8 +1,8 @@
-"""The only place that knows toxiproxy and its Python client.
+"""The only module that uses toxiproxy and its Python client.
 
 toxiproxy-python keeps the server's address in one class attribute for the whole process and waits for ever. Two runs
-in one process would steer each other's proxies. So every server gets a private copy of that package (loaded once
-more under a name of its own), with its own address and with an HTTP session that has a time limit.
+in one process would control each other's proxies. So every server gets a private copy of that package (loaded again
+under another name), with its own address and with an HTTP session that has a time limit.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class _BoundedSession(requests.Session):
     def __init__(self, timeout_s: float) -> None:
         super().__init__()
         self._timeout_s = timeout_s
-        self.trust_env = False  # no proxy of the environment between us and a container
+        self.trust_env = False  # no HTTP proxy of the environment between us and a container
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """Like requests', with the limit and a check."""
+        """As in requests, with the limit and a check."""
         kwargs.setdefault("timeout", self._timeout_s)
         response = super().request(*args, **kwargs)
         if response.status_code >= 400:
@@ -58,7 +58,7 @@ def _private_copy(session: requests.Session) -> tuple[str, ModuleType]:
 
 
 class ToxiproxyServer:
-    """One toxiproxy server. Raises ClusterError when it does not do what it is told. Thread-safe."""
+    """One toxiproxy server. Raises ClusterError when it does not do what it is asked. Thread-safe."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float = 5.0) -> None:
         self._where = f"toxiproxy at {host}:{port}"
@@ -83,7 +83,7 @@ class ToxiproxyServer:
         return True
 
     def create(self, name: str, *, listen: str, upstream: str) -> None:
-        """Make a proxy."""
+        """Create a proxy."""
         self._do(f"make proxy {name}", lambda: self._server.create(upstream=upstream, name=name, listen=listen))
 
     def proxies(self) -> Mapping[str, bool]:
@@ -108,7 +108,7 @@ class ToxiproxyServer:
         self._do(f"put {toxic} on {name}", put)
 
     def remove_toxics(self, name: str) -> frozenset[str]:
-        """Take all toxics off a proxy; returns their names."""
+        """Remove all toxics of a proxy; returns their names."""
 
         def remove() -> frozenset[str]:
             proxy = self._proxy(name)

@@ -1,1 +1,1 @@
-"""What is to run: specifications, the plan that they become, and Kafka's configuration of each node. Pure."""
+"""Plans of topologies: specifications, the plan made from them, and Kafka's configuration of each node. Pure."""

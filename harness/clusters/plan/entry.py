@@ -1,4 +1,4 @@
-"""Where containers find the script that starts Kafka."""
+"""Path, inside containers, of the script that starts Kafka."""
 
 from __future__ import annotations
 

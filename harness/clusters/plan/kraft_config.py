@@ -1,7 +1,7 @@
 """Kafka's own configuration of each node: KRaft, four listeners, fast failure detection.
 
-Listeners, so that each kind of traffic can be cut alone: CLIENTS (clients on the host), REPL (between brokers),
-LINK (what the mirror uses; advertised as toxiproxy's address, or metadata would walk around the proxy) and
+Each kind of traffic has its own listener, so that it can be cut alone: CLIENTS (clients on the host), REPL (between
+brokers), LINK (for the mirror; advertised as toxiproxy's address, or else metadata would bypass the proxy) and
 CONTROLLER.
 """
 
@@ -22,7 +22,7 @@ CONFIG_PATH = "/etc/shatterproof/server.properties"
 VOLUME_PATH = "/var/lib/shatterproof"
 DATA_DIR = f"{VOLUME_PATH}/data"
 
-# What makes a node the node that was planned. A test that changed one of these would not run what it says it runs.
+# Keys that the plan of a node sets. A test that changed one of these would not run the planned topology.
 RESERVED = frozenset(
     {
         "node.id",
@@ -64,7 +64,7 @@ SIZE = {
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaNode:
-    """What the configuration of one node depends on. Addresses are IPv4; `link` is toxiproxy's (address, port)."""
+    """The inputs of one node's configuration. Addresses are IPv4; `link` is toxiproxy's (address, port)."""
 
     node_id: int
     address: str
@@ -98,7 +98,7 @@ def check_extra(extra: Mapping[str, str], where: str) -> None:
 
 
 def broker_defaults(brokers: int) -> dict[str, str]:
-    """Defaults of a cluster with this many brokers; a user's configuration goes over them."""
+    """Defaults of a cluster with this many brokers; a user's configuration overrides them."""
     replication = str(min(3, brokers))
     return {
         **TIMING,

@@ -1,4 +1,4 @@
-"""What is to run: clusters, their sizes, images and configuration. Checked in full, stored as JSON."""
+"""Specification of a topology: clusters, their sizes, images and configuration. Fully validated, stored as JSON."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class ImageNames:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """One cluster. config: Kafka configuration over the harness's defaults, for all nodes.
+    """One cluster. config: Kafka configuration that overrides the harness's defaults, for all nodes.
 
     separate_controllers: 0 makes every broker a controller too, as long as there are at most 5 (then the first 5).
     image: another Kafka image than the run's. heap: the JVM's -Xmx. mirror_hosts: numbers of the run's mirror processes
-    that register here as brokers themselves (the reference mirror does), in the order of their broker ids.
+    that register here as brokers (the reference mirror does), in the order of their broker ids.
     """
 
     name: str
@@ -81,7 +81,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TopologySpec:
-    """A run's topology. subnet: a named /24 (None: any free one). keep: it outlives the process that starts it."""
+    """A run's topology. subnet: a named /24 (None: any free one). keep: it outlives the process that started it."""
 
     run_id: str
     images: Images

@@ -1,4 +1,4 @@
-"""The plan that a spec becomes: nodes, ids, addresses, ports, configurations. Pure.
+"""The plan made from a spec: nodes, ids, addresses, ports, configurations. Pure.
 
 A plan is all that is needed to start the containers, here or by a compose file rendered from it. Addresses within
 the run's /24: .1 gateway, .2 toxiproxy, 16·k + node id for the nodes of the k-th cluster (k from 1), from .200 on
@@ -66,7 +66,7 @@ class NodePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyPlan:
-    """One proxy of toxiproxy: the mirror's way to one broker (or to a mirror that leads partitions there)."""
+    """One proxy of toxiproxy, between the mirror and one broker (or a mirror that leads partitions there)."""
 
     name: str
     broker: int
@@ -98,7 +98,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class TopologyPlan:
-    """Everything that is to run, in one network."""
+    """All planned containers, in one network."""
 
     spec: TopologySpec
     subnet: IPv4Network
@@ -208,7 +208,7 @@ def _plan_cluster(
                 environment={"CLUSTER_ID": cluster_id, "KAFKA_HEAP_OPTS": f"-Xms64m -Xmx{spec.heap}"},
                 files={kafka.CONFIG_PATH: kafka.render(config)},
                 volumes={f"{name}-data": kafka.VOLUME_PATH},
-                user="0",  # the volume belongs to root, whoever the image's own user is
+                user="0",  # the volume belongs to root, whatever the image's own user is
             )
         )
     return ClusterPlan(

@@ -1,15 +1,16 @@
 """Writes one cluster's operations in the form that Jepsen's Kafka checker (`jepsen.tests.kafka`) reads.
 
-One operation a line. Integer keys stand for partitions and integer processes for ours; a first comment line says
-which is which, so that our importer gives the same names back. phase, client, txn, group, isolation, reset and error go
-along as further keys, which Jepsen ignores.
+One operation a line. Integer keys stand for partitions, integer processes for the run's processes; a first comment line
+lists them, so that our importer restores the names. phase, client, txn, group, isolation, reset and error are
+written as further keys, which Jepsen ignores.
 
 Transactions recorded in steps (begin, sends, commit) become one `:txn` operation, from the begin to the step that
-decided it: committed `:ok`, aborted `:fail`, otherwise `:info`. Where a process's events are not invocation and
-completion in turn, what is missing is put in (harness.history.edn.pairs). In both cases operations are numbered anew.
+decided it: committed `:ok`, aborted `:fail`, otherwise `:info`. Where a process's events do not alternate between
+invocation and completion, the missing ones are added (harness.history.edn.pairs). In both cases operations are
+renumbered.
 
-What Jepsen has no word for, or is told otherwise, stands beside its operations (harness.history.edn.sidecar), so that
-our importer reads the run as it was, but for what is left out as too much: that is named.
+What Jepsen cannot express, or gets in another form, is written on lines that it skips (harness.history.edn.sidecar), so
+that our importer restores the run, except for what is left out as too large, which is named.
 
 Jepsen's checker throws on a value that was read and never sent, e.g. on a mirror's destination: export cluster A.
 """
@@ -43,7 +44,7 @@ _OPS: Final = [
     *("isolation", "reset", "error", "error_text", "invoke_index", "replica", "retry"),
 ]
 _RECORDS: Final = ["op_index", "position", *OpRecord._fields]
-_CARRYING: Final = ("send", "txn")  # operations that are nothing without their records
+_CARRYING: Final = ("send", "txn")  # operations that mean nothing without their records
 _STEPS: Final = ("txn_begin", "txn_commit", "txn_abort")
 _ACTIONS: Final = ["send", "poll", "assign", "keep", "rebalance"]
 _INTEGER: Final = r"^(0|-?[1-9]\d{0,17})$"
@@ -52,8 +53,8 @@ _EXPORTED: Final = frozenset({"send", "poll", "txn", "assign", "subscribe", "cra
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the file, its operations, how many events of the cluster Jepsen has no word for (they stand
-    beside), and what was left out: names of tables, or run.json."""
+    """The result: the file, its operations, how many events of the cluster Jepsen cannot express (they are on lines
+    that it skips), and what was left out: names of tables, or run.json."""
 
     path: Path
     operations: int
@@ -65,7 +66,7 @@ def export_edn(run_dir: Path | str, out: Path | str, *, cluster: str = "A") -> E
     """Write the operations of one cluster as EDN; streams when the files are in order of index (ours are).
 
     Raises HistoryError when the run cannot be read or has no operation on that cluster, StorageError when `out`
-    cannot be written or something else than a regular file lies there. `out` appears only when it is whole.
+    cannot be written or is not a regular file. `out` appears only when it is whole.
     """
     out = Path(out)
     refuse_target(out)
@@ -79,7 +80,7 @@ def export_edn(run_dir: Path | str, out: Path | str, *, cluster: str = "A") -> E
 
 
 class _Writer:
-    """Writes events as lines: of Jepsen's operations, and beside them what these do not say."""
+    """Writes events as lines: Jepsen's operations, and sidecar lines for what these cannot express."""
 
     def __init__(self, sink: IO[str], names: Names, *, steps: bool, renumber: bool, completions: Completions) -> None:
         self._sink = sink
@@ -169,7 +170,7 @@ def _well_formed(run: StoredRun, cluster: str) -> bool:
 
 
 def _names(run: StoredRun) -> tuple[Names, bool]:
-    """How partitions, processes and values are written, from one look at the columns concerned, batch by batch."""
+    """How partitions, processes and values are written, from one scan of the columns concerned, batch by batch."""
     ops: set[tuple[str, str]] = set()
     for batch in run.batches("ops", ["process", "f"]):
         ops |= _distinct(batch, ["process", "f"])
@@ -200,7 +201,7 @@ def _distinct(rows: pa.RecordBatch | pa.Table, columns: list[str]) -> set[tuple[
 
 
 def _found(run: StoredRun, unplaced: set[str]) -> dict[str, tuple[str, int]]:
-    """Where the values were read that were sent to a partition nobody knows (value → topic, partition)."""
+    """Where values were read that were sent to an unknown partition (value → topic, partition)."""
     found: dict[str, tuple[str, int]] = {}
     if unplaced:
         wanted = pa.array(sorted(unplaced))

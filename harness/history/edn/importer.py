@@ -2,7 +2,7 @@
 
 Operations are maps `{:index :time :type :process :f :value …}` or `#jepsen.history.Op{…}` records, one after the
 other or in one vector. `:f` is `:send`, `:poll`, `:txn`, `:assign`, `:subscribe`, `:crash` or `:debug-…`;
-any operation of a process that is no integer is a nemesis's. What they become:
+any operation of a process that is not an integer is a nemesis's. What they become:
 
 | EDN | tables |
 |---|---|
@@ -15,14 +15,14 @@ any operation of a process that is no integer is a nemesis's. What they become:
 | `:process :nemesis` | faults: the first of two equal `:f` injects, the second proves; `:stop-x` heals `:start-x` |
 
 A key k is a partition: an integer is that partition of topic `jepsen`; `"name-3"`, `:name-3`, `["name" 3]` are
-partition 3 of topic `name`. Our own exports say in a comment what each key and process number stands for.
+partition 3 of topic `name`. In our own exports a comment says what each key and process number stands for.
 The cluster is A unless `:cluster` says otherwise. Values become text;
 where they are unique per key only (Jepsen's generators count on each), TOPIC-PARTITION:VALUE.
 `:time` is in nanoseconds. A process may have several operations under way: a completion belongs to the one with the
 same `:op`, else to the oldest one that sent the same values, else to the oldest one of the same `:f`.
 
-It cannot see isolation levels, transaction names or consumer groups, which such a history does not hold. An export of
-ours holds them, and more than Jepsen reads: `:invoke-index`, `:records`, `:more`, `:replica` and `:retry` of an
+It cannot see isolation levels, transaction names or consumer groups, which such a history does not hold. Our own
+exports hold them, and more than Jepsen reads: `:invoke-index`, `:records`, `:more`, `:replica` and `:retry` of an
 operation, operations that only Jepsen needs (`:put-in`), and lines of `:process :beside` (events and rows of tables).
 """
 
@@ -118,10 +118,10 @@ class _Operations:
         self._builder = builder
         self._faults = FaultMapper(builder, start_stop=True)
         self._names = TopicNames()
-        self._told: dict[str, Any] = {}  # what the header of an export says of the run
+        self._told: dict[str, Any] = {}  # facts about the run from an export's header
         self._places: dict[Any, Place] = {}  # key → topic, partition
         self._processes: dict[int, str] = {}
-        self._assigned_to: dict[str, set[Place]] = {}  # process → what it was assigned last
+        self._assigned_to: dict[str, set[Place]] = {}  # process → its last assignment
         self._last_index = -1
         self._last_time = 0
         self.count = 0
@@ -129,7 +129,7 @@ class _Operations:
         self.per_key = False
 
     def comment(self, text: str) -> None:
-        """A comment may say what keys and processes stand for (written by export_edn); any other is passed over."""
+        """A comment may say what keys and processes stand for (written by export_edn); any other is ignored."""
         header = _header(text)
         if header is None:
             return
@@ -213,7 +213,7 @@ class _Operations:
     def _invoked(
         self, op: dict[Any, Any], index: int, who: str, type_: str, f: str, records: list[OpRecord]
     ) -> int | None:
-        """To which invoke a completion belongs: as it says itself, or by its name or values."""
+        """The invoke that a completion belongs to: as it states itself, or by its name or values."""
         told = invoke_index(op)
         found = self._builder.invoke_index(index, who, type_, f, **_named(op, records))
         return found if told is None or type_ == "invoke" else told
@@ -256,8 +256,8 @@ class _Operations:
         return _offset(offset), value
 
     def _assigned(self, op: dict[Any, Any], who: str, type_: str, f: str) -> list[OpRecord]:
-        """Jepsen's `assign` replaces the assignment, and a partition that was in it keeps its position. An export of
-        ours names what begins anew in `:keys`, and what is kept in `:keep`."""
+        """Jepsen's `assign` replaces the assignment, and a partition that was in it keeps its position. Our own
+        exports name newly assigned partitions in `:keys`, and kept ones in `:keep`."""
         keys = op.get(":keys", op.get(":value"))
         records: list[OpRecord] = []
         if isinstance(keys, list):
@@ -316,7 +316,7 @@ class _Operations:
 
 
 def _header(text: str) -> dict[str, Any] | None:
-    """What a comment of export_edn says; None when somebody else wrote it."""
+    """The contents of a comment of export_edn; None for any other comment."""
     if not text.startswith(HEADER):
         return None
     try:
@@ -372,7 +372,7 @@ def _place_of(key: Any) -> Place:
 
 
 def _named(op: dict[Any, Any], records: Iterable[OpRecord]) -> dict[str, Any]:
-    """By what an event is paired with others: the values sent, and a name `:op` where it has one."""
+    """The facts by which an event is paired with others: the values sent, and a name `:op` where it has one."""
     return {"what": tuple(r.value for r in records if r.action == "send") or None, "op": freeze(op.get(":op"))}
 
 

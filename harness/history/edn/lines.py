@@ -1,9 +1,9 @@
 """One operation as one line of EDN, in the shape of `jepsen.tests.kafka`.
 
-What that shape has no word for stands under keys that Jepsen ignores, so that our importer reads the operation as it
-was: `:invoke-index` (of the invoke that a completion belongs to), `:replica`, `:retry`; `:more {:column [v …]}`,
-columns of op_records in the order of the records, or one value for all; `:records`, all records, where they cannot be
-told from `:value`. `:put-in true`: only Jepsen needs this operation, and we pass it over.
+What that shape cannot express is under keys that Jepsen ignores, so that our importer restores the operation:
+`:invoke-index` (of the invoke that a completion belongs to), `:replica`, `:retry`; `:more {:column [v …]}`,
+columns of op_records in the order of the records, or one value for all; `:records`, all records, where they do not
+follow from `:value`. `:put-in true`: only Jepsen needs this operation, and we skip it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TELLS: Final = {
     **dict.fromkeys(("send", "poll", "txn"), ("send", "poll")),
     **dict.fromkeys(("assign", "subscribe"), ("assign",)),
 }
-"""f → actions of records that a line's value tells."""
+"""f → actions of records that a line's value expresses."""
 _EXTRA: Final = (
     ("phase", ":phase"),
     ("client", ":client"),
@@ -61,7 +61,7 @@ class Operation:
 
 
 class Names:
-    """How partitions, processes and values are written. Keys and processes are integers, as Jepsen wants them."""
+    """How partitions, processes and values are written. Keys and processes are integers, as Jepsen requires."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Names:
         self._next = first + len(named)
 
     def header(self) -> dict[Any, Any]:
-        """What the keys and processes stand for; empty when they stand for themselves."""
+        """The meaning of the keys and processes; empty when they stand for themselves."""
         header: dict[Any, Any] = {}
         if not self._plain_keys:
             header[Keyword(":keys")] = {k: [topic, partition] for (topic, partition), k in self._keys.items()}
@@ -104,7 +104,7 @@ class Names:
         return int(name) if number is None else number
 
     def new_lane(self, name: str, lane: int) -> dict[Any, Any]:
-        """What the number of a lane stands for, where it is new; a header like `header`."""
+        """The meaning of a lane's number, where it is new; a header like `header`."""
         if not lane or (name, lane) in self._lanes:
             return {}
         number = self._lanes[name, lane] = self._next
@@ -112,7 +112,7 @@ class Names:
         return {Keyword(":processes"): {number: name}}
 
     def key(self, record: OpRecord) -> int:
-        """The key of a record's partition; of a send nobody knows the partition of, where its value was read."""
+        """The key of a record's partition; of a send to an unknown partition, the one where its value was read."""
         place: Place = (record.topic, record.partition)
         if record.partition is None and record.value is not None:
             place = self._found.get(record.value, place)
@@ -164,7 +164,7 @@ def operation_line(op: Operation, names: Names, *, lane: int = 0, put_in: bool =
 
 
 def _exactly(op: Operation) -> str:
-    """What it takes to read the operation back as it was."""
+    """The keys that are needed to read the operation back as it was."""
     head = "" if op.invoke_index is None else f", :invoke-index {op.invoke_index}"
     if op.replica is not None:
         head += f", :replica {op.replica}"

@@ -1,7 +1,7 @@
-"""Events as Jepsen's histories want them: a process invokes, then completes, and only then invokes again.
+"""Events as Jepsen's histories require them: a process invokes, then completes, and only then invokes again.
 
-A stored history may hold several operations of one process under way at once (Kafka clients do that), completions that
-nobody invoked (an imported history often tells only what came out), several completions of one operation, and
+A stored history may hold concurrent operations of one process (Kafka clients do that), completions without an
+invocation (an imported history often states only outcomes), several completions of one operation, and
 operations that never completed although their process went on.
 """
 
@@ -21,7 +21,7 @@ _TO_BE_KNOWN_BY: Final = ("send", "commit")
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """One event for Jepsen: what it says, and the lane: which of the Jepsen processes that stand for its process."""
+    """One event for Jepsen, and its lane: which of the Jepsen processes that stand for its process."""
 
     operation: Operation
     lane: int = 0
@@ -41,7 +41,7 @@ def is_paired(events: Iterable[tuple[int, str, str, int | None]]) -> bool:
 
 
 def resolved(operations: Iterable[Operation]) -> Iterator[Operation]:
-    """The events; on a completion that does not say to which invoke it belongs, what `Pairing` finds."""
+    """The events; on a completion that does not name its invoke, the one that `Pairing` finds."""
     pairing = Pairing()
     for op in operations:
         if op.invoke_index is None:
@@ -78,25 +78,25 @@ class Completions:
         return at < len(self._all) and self._all[at] == invoked
 
     def contradict(self, invoked: int | None) -> bool:
-        """Whether the operation has completions of which one says that it happened, and one that it did not."""
+        """Whether one completion of the operation says that it happened, and another that it did not."""
         return invoked in self._both
 
 
 class Pairs:
-    """Makes of each event what Jepsen is told, in order.
+    """Turns each event into Jepsen's events, in order.
 
-    An operation under way beside others has a lane of its own. One that never completes ends as `info` where its
-    process goes on; a completion without an invocation gets one just before it. A second completion is one of these:
-    the same sends again, as Jepsen would see a retry; where it says the contrary of the first, the operation is `info`.
+    A concurrent operation has its own lane. One that never completes ends as `info` where its
+    process goes on; a completion without an invocation gets one just before it. So does a second completion:
+    the same sends again, as Jepsen would see a retry; where it contradicts the first, the operation is `info`.
     """
 
     def __init__(self, completions: Completions, *, steps: bool) -> None:
         self._completions = completions
-        self._steps = steps  # `txn` operations were made of steps, and complete when these do
+        self._steps = steps  # `txn` operations were built from steps, and complete when these do
         self._under_way: dict[str, dict[int, Put]] = {}
 
     def event(self, op: Operation) -> list[Put]:
-        """What Jepsen is told: the event itself (the same object), or others in its place, or nothing."""
+        """Jepsen's events for it: the event itself (the same object), or others in its place, or nothing."""
         mine = self._under_way.setdefault(op.process, {})
         over = [index for index, put in mine.items() if not self._lasts(index, put.operation)]
         told = [self._ended(mine.pop(index), op) for index in over]
@@ -126,7 +126,7 @@ def _free(mine: dict[int, Put]) -> int:
 
 
 def _invocation(op: Operation) -> Operation:
-    """What a completion must have begun as: its sends without offsets, and nothing read yet."""
+    """The invocation that a completion must have had: its sends without offsets, and nothing read yet."""
     asked = [
         r._replace(offset=None) if r.action == "send" else r
         for r in op.records

@@ -1,7 +1,7 @@
 """A streaming reader, and a printer, of the part of EDN that histories use.
 
-Why not a library: `edn_format` from PyPI parses a whole string at once with a generated parser and takes on the
-order of a millisecond per operation; a history has millions. This reader yields one top-level form at a time,
+Why not a library: `edn_format` from PyPI parses a whole string at once with a generated parser and takes about
+a millisecond per operation; a history has millions. This reader yields one top-level form at a time,
 whether the file holds one form a line, one large vector, or pretty-printed forms.
 
 Vectors, lists and sets become lists, maps become dicts, keywords and symbols become `Keyword`. A tag
@@ -62,7 +62,7 @@ class EdnError(Exception):
 
 
 class UnreadableEdnError(EdnError):
-    """EDN that this reader does not take."""
+    """EDN that this reader does not accept."""
 
 
 class EdnReader:
@@ -98,7 +98,7 @@ class EdnReader:
 
     def __iter__(self) -> Iterator[Any]:
         rest, pending = "", 0
-        while chunk := self._source.read(max(_CHUNK, len(rest))):  # a long string is not scanned anew for every chunk
+        while chunk := self._source.read(max(_CHUNK, len(rest))):  # a long string is not rescanned for every chunk
             rest += chunk
             if cut := _cut(rest):
                 tokens, used = _complete(rest[:cut])

@@ -1,14 +1,14 @@
-"""What an export holds beside Jepsen's operations, so that a verdict on it is the verdict on the run.
+"""The lines of an export in addition to Jepsen's operations, so that a verdict on it is the verdict on the run.
 
-Lines of `:process :beside`, which Jepsen passes over because it is no client's number:
+They have `:process :beside`, which Jepsen skips because it is not a client's number:
 
-- `:f :send …, :was :ok, :by "p1", :invoke-index 4, :records [["send" "t" 0 5 "v"] …]`: an event that Jepsen is not told
-  as it was (of another cluster, of an administrator, a step of a transaction, an offset commit);
+- `:f :send …, :was :ok, :by "p1", :invoke-index 4, :records [["send" "t" 0 5 "v"] …]`: an event that Jepsen does not
+  get in its stored form (of another cluster, of an administrator, a step of a transaction, an offset commit);
 - `:f :row, :table "faults", :row {:fault_id 0 …}`: a row of another table.
 
-What is too much for a history of operations is left out, and the header names it (`:left-out`): tables of more than
-`ROWS` rows, and the logs of replicas of a run of ours, whose completeness such a file cannot say. How a run of ours
-went (its floor, phases, what was not healed) is left out always.
+What is too large for a history of operations is left out, and the header names it (`:left-out`): tables of more than
+`ROWS` rows, and the logs of replicas of our own runs, whose completeness such a file cannot state. How one of our runs
+went (its floor, phases, what was not healed) is always left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BesideError(Exception):
 
 
 def divided(run: StoredRun) -> tuple[list[str], list[str]]:
-    """Tables whose rows go along, and what is left out (names of tables, or run.json)."""
+    """Tables whose rows are written, and what is left out (names of tables, or run.json)."""
     own = run.meta.source == "shatter"
     size = {name: run.rows(name) for name in TABLES if name not in _OPERATIONS and run.has(name)}
     logs = sum(rows for name, rows in size.items() if name in LOGS)
@@ -55,7 +55,7 @@ def divided(run: StoredRun) -> tuple[list[str], list[str]]:
 
 
 def head(run: StoredRun, left: Sequence[str]) -> dict[Any, Any]:
-    """What the header says of the run."""
+    """The header's facts about the run."""
     meta = run.meta
     said: dict[str, Any] = {
         ":source": None if meta.source in ("shatter", "edn") else meta.source,
@@ -99,7 +99,7 @@ def _plain(f: str) -> bool:
 
 
 def good_head(header: Mapping[str, Any]) -> bool:
-    """Whether what the header says of the run is of its form."""
+    """Whether the header's facts about the run are well-formed."""
 
     def texts(value: Any) -> bool:
         return type(value) is dict and all(type(k) is str and type(v) is str for k, v in value.items())
@@ -120,13 +120,13 @@ def _is_cluster(cluster: tuple[Any, Any]) -> bool:
 
 
 def told(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of run.json that the header says."""
+    """Keys of run.json that the header states."""
     found = {name: header.get(f":{name.replace('_', '-')}", {}) for name in _MAPS}
     return {**found, "left_out": header.get(":left-out", [])}
 
 
 def add(builder: RunBuilder, line: Mapping[Any, Any], index: int, time_ns: int) -> None:
-    """One line beside Jepsen's: an event, or a row. Raises BesideError."""
+    """One sidecar line: an event, or a row. Raises BesideError."""
     f = line.get(":f")
     if f == ":row":
         table = line.get(":table")
@@ -136,7 +136,7 @@ def add(builder: RunBuilder, line: Mapping[Any, Any], index: int, time_ns: int) 
         return
     type_, process = line.get(":was"), line.get(":by")
     if type(f) not in (str, Keyword) or type(process) is not str or type(type_) is not Keyword:
-        raise BesideError("expected an event beside Jepsen's to have :f, :was and :by")
+        raise BesideError("expected an event of :process :beside to have :f, :was and :by")
     if type_.name not in _TYPES:
         raise BesideError(f"expected :was to be :invoke, :ok, :fail or :info, found {to_edn(type_)}")
     values = {name: line.get(f":{name.replace('_', '-')}") for name in (*_TEXTS, "replica", "retry")}
@@ -149,7 +149,7 @@ def add(builder: RunBuilder, line: Mapping[Any, Any], index: int, time_ns: int) 
 
 
 def invoke_index(line: Mapping[Any, Any]) -> int | None:
-    """Which invoke a completion says that it belongs to. Raises BesideError."""
+    """The invoke that a completion names as its own. Raises BesideError."""
     found = line.get(":invoke-index")
     if found is not None and (type(found) is not int or not -INT64 <= found < INT64):
         raise BesideError(f"expected :invoke-index to be an integer, found {to_edn(found)}")
@@ -206,7 +206,7 @@ def _check(table: str, row: Mapping[str, Any]) -> None:
 
 
 def sentence(left: Sequence[str]) -> str:
-    """What an export left out, for whoever wants to judge it; empty when nothing was."""
+    """What an export left out, as a warning before it is judged; empty when nothing was."""
     if not left:
         return ""
     logs = [name for name in left if name in LOGS]

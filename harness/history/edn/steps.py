@@ -10,7 +10,7 @@ from harness.history.ops import OpRecord
 
 @dataclass
 class _Open:
-    """A transaction under way: its first event, what was sent and read in it, and an outcome not yet sure."""
+    """A transaction under way: its first event, its sends and reads, and an outcome that is not yet certain."""
 
     first: Operation
     records: list[OpRecord] = field(default_factory=list)
@@ -23,7 +23,7 @@ class _Open:
         return replace(whole, invoke_index=first.index)
 
     def unknown(self, now: Operation) -> Operation:
-        """The completion, at the time of a later event, of a transaction whose outcome nobody knows."""
+        """The completion, at the time of a later event, of a transaction whose outcome is unknown."""
         return self.completed(replace(self.unsure or self.first, time_ns=now.time_ns), "info")
 
 
@@ -42,10 +42,10 @@ class Steps:
         self._last: Operation | None = None
 
     def event(self, op: Operation) -> list[Operation]:
-        """What it becomes: itself (the same object), or events of a transaction, or nothing yet."""
+        """The resulting events: itself (the same object), or events of a transaction, or nothing yet."""
         self._last = op
         mine = self._by_process.get(op.process)
-        txn = op.txn or mine  # what a process does between begin and decision belongs to the transaction
+        txn = op.txn or mine  # a process's operations between begin and decision belong to the transaction
         if txn is None or op.f == "txn" or op.invoke_index in self._outside:
             if op.type == "invoke":
                 self._outside.add(op.index)
@@ -59,7 +59,7 @@ class Steps:
         if txn not in self._under_way:
             late = txn in self._decided and op.type != "invoke" and op.f != "txn_begin"
             if late or op.f in ("txn_commit", "txn_abort"):
-                return told  # it was decided already
+                return told  # already decided
             begun = replace(op, f="txn", type="invoke", txn=txn, records=[])
             self._under_way[txn] = _Open(begun)
             self._by_process[op.process] = txn
@@ -67,14 +67,14 @@ class Steps:
         return told if op.type == "invoke" else told + self._step(op, txn)
 
     def end(self) -> list[Operation]:
-        """After the last event: transactions that asked for an outcome and never learnt it."""
+        """After the last event: transactions that requested an outcome and got no answer."""
         last = self._last
         return [] if last is None else [o.unknown(last) for o in self._under_way.values() if o.unsure is not None]
 
     def _step(self, op: Operation, txn: str) -> list[Operation]:
         open_ = self._under_way[txn]
         if op.f not in ("txn_begin", "txn_commit", "txn_abort"):
-            if op.type != "fail":  # what a failed send carried is not in the transaction
+            if op.type != "fail":  # records of a failed send are not in the transaction
                 open_.records.extend(op.records)
         elif op.f != "txn_begin" or op.type != "ok":
             outcome = _outcome(op)

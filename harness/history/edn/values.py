@@ -1,7 +1,7 @@
-"""Values of Jepsen's histories that are unique per key only.
+"""Detects Jepsen histories whose values are unique per key only.
 
-Its generators (`elle.list-append`) count from 1 on every key; tables want values that are unique in the run. Whether a
-history is of that sort shows at its beginning, so that it need not be read twice.
+Its generators (`elle.list-append`) count from 1 on every key; tables want values that are unique in the run. The
+beginning of a history shows whether it is of that kind, so that it need not be read twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from harness.history.edn.reader import freeze
 
 LOOK_AHEAD: Final = 10_000
-"""Operations that are looked at. Values that count per key repeat within the first dozens."""
+"""Operations that are examined. Values that count per key repeat within the first dozens."""
 
 
 def unique_per_key(operations: Iterable[Any]) -> bool:
@@ -22,7 +22,7 @@ def unique_per_key(operations: Iterable[Any]) -> bool:
 
 
 def _sent(op: Any) -> list[tuple[Any, Any]]:
-    """(key, value) of what an operation sends; what is not of the form is left to the importer."""
+    """(key, value) of each send of an operation; malformed ones are left to the importer."""
     steps = op.get(":value") if type(op) is dict else None
     found = []
     for step in steps if type(steps) is list else ():

@@ -1,8 +1,8 @@
-"""What each event of a JSONL history becomes in the stored tables (harness.history.jsonl.forms has the table).
+"""Maps each event of a JSONL history to rows of the stored tables (harness.history.jsonl.forms has the table).
 
 Evidence is taken from events of type ok and info; an invoke or a fail of the same f leaves no evidence. Events of
 clients and administrators also become rows of `ops`; what an administrator acted on is an op_record of action
-`target`. Events of process `nemesis` go to `faults` (harness.history.jsonl.faults), and beside it to the tables
+`target`. Events of process `nemesis` go to `faults` (harness.history.jsonl.faults), and also to the tables
 below when their f is one of them.
 """
 
@@ -39,7 +39,7 @@ Handler = Callable[[Line, int, str, str, str, int], None]
 
 
 MIRRORS: Final = ("mirror", "mm2")
-"""How names of processes begin that are a mirror's, not a client's."""
+"""Prefixes of names of processes that belong to a mirror, not to a client."""
 _CLIENT: Final = ("txn_begin", "txn_commit", "txn_abort")
 _STEPS_OF_MIRRORS: Final = {
     "stop_mm2": "pause",
@@ -91,7 +91,7 @@ class EventMapper:
         handler(line, index, process, type_, f, time_ns)
 
     def finish(self) -> None:
-        """After the last line: what could only be written when all partitions are known."""
+        """After the last line: write the rows that had to wait until all partitions are known."""
         self._mirrors.finish()
 
     def renames(self) -> Renames:
@@ -214,7 +214,7 @@ class EventMapper:
         error, words = self._error(line)
         group = need_text(line, "group") if offsets else text(line, "group")
         place, offset = (group, topic, partition), whole(line, "offset")
-        # What a fetch returns is not known when it is invoked.
+        # The result of a fetch is not known when it is invoked.
         what = (*place, offset) if offset is not None and f != "fetch_offset" else None
         done = self._builder.invoke_index(index, process, type_, f, what=what, place=place, op=operation(line))
         self._builder.op(

@@ -1,4 +1,4 @@
-"""Evidence and administration in a JSONL history: log dumps, looks at offsets, ACLs, topics and retention."""
+"""Evidence and administration in a JSONL history: log dumps, snapshots of offsets, ACLs, topics and retention."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _CONTROL_NAMES = {"MIRROR_PID_RESET": "PID_RESET"}
 _MARKERS = ("COMMIT", "ABORT")
 _SEEN = ("ok", "info")  # events of other types are no evidence
 SOURCES = {"A": "B", "B": "A", "C": "B"}
-"""Cluster → the one that it mirrors where nothing is said."""
+"""Cluster → its source by default."""
 
 
 class EvidenceMapper:
-    """Handlers for what was looked at or administered. `places` collects cluster → partitions mentioned."""
+    """Handlers for snapshots and administration. `places` collects cluster → partitions mentioned."""
 
     def __init__(self, builder: RunBuilder, places: dict[str, set[tuple[str, int]]], names: TopicNames) -> None:
         self._builder = builder
@@ -260,7 +260,7 @@ class EvidenceMapper:
     def _look(self, *what: Any) -> int:
         number = self._looks.get(what, 0)
         if number >= INT32:
-            raise BadLineError("expected fewer than 2^31 looks at one replica")
+            raise BadLineError("expected fewer than 2^31 snapshots of one replica")
         self._looks[what] = number + 1
         return number
 
@@ -279,8 +279,8 @@ def _or(value: int | None, default: int) -> int:
 
 
 def _last_markers(dumped: list[Any]) -> dict[Any, int]:
-    """Producer id → offset of its last marker in a dump. What lies before it belongs to transactions, also unnamed: a
-    producer without transactions never gets a marker."""
+    """Producer id → offset of its last marker in a dump. Its records before that belong to transactions, also where
+    these are unnamed: a producer without transactions never gets a marker."""
     ends: dict[Any, int] = {}
     for record in dumped:
         if type(record) is dict and record.get("ctl") and type(record.get("offset")) is int:

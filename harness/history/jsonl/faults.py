@@ -83,7 +83,7 @@ class FaultMapper:
         return number, "inject"
 
     def _heals_alone(self, f: str) -> bool:
-        """Whether a name means healing when nothing fitting is open."""
+        """Whether a name means healing when no fitting injection is open."""
         if self._start_stop and f in ("start", "stop"):
             return f == "stop"
         if f == "stop":

@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class EventForm:
-    """Fields of an f beside index, process, type, f and time, and what it becomes. For docs/history-format.md."""
+    """Fields of an f besides index, process, type, f and time, and what it becomes. For docs/history-format.md."""
 
     fs: str
     fields: str
@@ -97,7 +97,7 @@ EVENTS: Final[tuple[EventForm, ...]] = (
         "row",
         "table, row = {column: value}",
         "one row of that stored table, with the line's time where the row gives no time_ns; for what no f above can"
-        " say: looks at groups, metrics, mirror_names, objects, object_refs, final_reads (our addition)",
+        " express: snapshots of groups, metrics, mirror_names, objects, object_refs, final_reads (our addition)",
     ),
     EventForm(
         "retention",
@@ -107,7 +107,7 @@ EVENTS: Final[tuple[EventForm, ...]] = (
     EventForm(
         "any f of process nemesis…",
         "node, to, frm, topic, rpc, txn, cluster, …",
-        "faults (all fields in params); an f of this table also becomes what stands there; stop_mm2, stop_mirror,"
+        "faults (all fields in params); an f of this table also has its effect listed here; stop_mm2, stop_mirror,"
         " kill_mm2, kill_mirror and start_mm2, start_mirror also mirror_states PAUSED and MIRRORING",
     ),
 )

@@ -1,6 +1,6 @@
 """Imports a history in JSON lines (the format of docs/history-format.md) as a run folder; streams, any size.
 
-One line is one event. What each `f` becomes stands in harness.history.jsonl.events. `time` is in milliseconds
+One line is one event. harness.history.jsonl.events maps each `f` to rows. `time` is in milliseconds
 unless `time_unit` says otherwise. `index` must grow from line to line (holes are fine).
 
 It cannot see whether a history is complete: an importer knows no schedule, no floor and no final reads.
@@ -23,8 +23,8 @@ from harness.history.jsonl.fields import INT64, BadLineError, show, valid_text, 
 
 TIME_UNITS: Final[Mapping[str, int]] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 MOST_BYTES: Final = 1 << 26
-"""Of a line, which is read whole."""
-_SPLIT: Final = "write what it tells as several events"
+"""The limit of a line, which is read whole."""
+_SPLIT: Final = "write its contents as several events"
 _decode: Final = msgspec.json.Decoder().decode  # a third of the time of the standard library's
 _TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
 

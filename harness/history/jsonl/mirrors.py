@@ -1,4 +1,4 @@
-"""What a JSONL history says of the mirror: rows of `mirror_states`, and the operations that caused them.
+"""The mirror's events in a JSONL history: rows of `mirror_states`, and the operations that caused them.
 
 A statement about a whole topic, or about the whole mirror, becomes one row per partition that the history mentions
 anywhere (also later), so that checkers can join on the partition; with no partition mentioned, one row without it.
@@ -101,7 +101,7 @@ class MirrorMapper:
             self._state(line, time_ns, event, cluster, _mirror(line, process))
 
     def _topic_map(self, line: Line, index: int, process: str, type_: str, f: str, time_ns: int) -> None:
-        """How topics of `source` are called on `cluster`."""
+        """Names on `cluster` of the topics of `source`."""
         check_cluster(line, "source")
         cluster = _cluster(line)
         names = line.get("value")

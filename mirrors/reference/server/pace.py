@@ -2,7 +2,7 @@
 
 What a trickle of records costs is mostly the number of requests that carry it, here and at the brokers on both sides.
 So whoever got little waits a moment for more, once for each hop: it adds up to some hundredths of a second of delay.
-MetadataSnapshots costs something for every partition: looks that nothing hastens are the rarer the more there are.
+Asking for metadata costs something for every partition: the more there are, the less often it is asked for unprompted.
 """
 
 from __future__ import annotations
