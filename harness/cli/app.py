@@ -109,7 +109,7 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run one test on real clusters and judge it."""
-    from harness.cli.commands import run_one
+    from harness.cli.one_run import run_one
     from harness.core.testspec import parse_spec
 
     values: dict[str, Any] = dict(locals())
@@ -129,7 +129,7 @@ def campaign(
     kafka_image: ImageOption = None,
 ) -> None:
     """Run a matrix of tests and print a summary."""
-    from harness.cli.commands import run_campaign
+    from harness.cli.campaigns import run_campaign
 
     raise typer.Exit(run_campaign(file, out=out, master=master, kafka_image=kafka_image))
 
@@ -144,7 +144,7 @@ def gate(
     kafka_image: ImageOption = None,
 ) -> None:
     """Run a campaign as a release gate: JUnit XML, a Markdown summary, and the exit code."""
-    from harness.cli.commands import run_campaign
+    from harness.cli.campaigns import run_campaign
 
     raise typer.Exit(run_campaign(file, out=out, master=master, kafka_image=kafka_image, junit=junit, summary=summary))
 
@@ -161,7 +161,7 @@ def check(
     from harness.cli.interrupted_checks import cut_short
 
     with cut_short(f"the check of {path}"):
-        from harness.cli.commands import check_path
+        from harness.cli.check import check_path
 
         code = check_path(path, contract=contract, master=master, as_json=json, out=out)
     raise typer.Exit(code)
@@ -176,7 +176,7 @@ def claims(
     master: MasterOption = "local[*]",
 ) -> None:
     """The design threads' claims, and findings of stored runs of the reference mirror."""
-    from harness.cli.commands import show_claims
+    from harness.cli.claims import show_claims
 
     raise typer.Exit(show_claims(names or (), out=out, run=run, write=write, master=master))
 
@@ -190,7 +190,7 @@ def replay(
     json: JsonOption = False,
 ) -> None:
     """Run a stored test again: same parameters, same seed, the same fault schedule."""
-    from harness.cli.commands import replay_run
+    from harness.cli.one_run import replay_run
 
     raise typer.Exit(replay_run(path, out=out, keep=keep, master=master, as_json=json))
 
@@ -205,7 +205,7 @@ def export(
     from harness.cli.interrupted_checks import cut_short
 
     with cut_short(f"the export of {path}"):
-        from harness.cli.commands import export_run
+        from harness.cli.export import export_run
 
         code = export_run(path, edn=edn, cluster=cluster)
     raise typer.Exit(code)
@@ -243,7 +243,7 @@ def images(
     prune: Annotated[bool, typer.Option("--prune", help="remove images of other versions and of build stages")] = False,
 ) -> None:
     """Build or pull the images that are missing."""
-    from harness.cli.commands import make_images
+    from harness.cli.images import make_images
 
     raise typer.Exit(make_images(kafka_image, prune=prune))
 
@@ -267,7 +267,7 @@ def up(
     kafka_image: ImageOption = None,
 ) -> None:
     """Start a pair of clusters and toxiproxy to work with by hand; it stays until `shatter down`."""
-    from harness.cli.commands import start_pair
+    from harness.cli.pair import start_pair
 
     raise typer.Exit(start_pair(name, brokers=brokers, controllers=controllers, kafka_image=kafka_image))
 
@@ -275,7 +275,7 @@ def up(
 @app.command()
 def down(name: Annotated[str, typer.Option(help="name of the pair")] = "pair") -> None:
     """Take down a pair that `shatter up` started."""
-    from harness.cli.commands import stop_pair
+    from harness.cli.pair import stop_pair
 
     raise typer.Exit(stop_pair(name))
 
@@ -286,7 +286,7 @@ def clean(
     out: OutOption = Path("runs"),
 ) -> None:
     """Remove what runs and checks left behind: containers, networks, volumes, temporary folders, scratch in runs."""
-    from harness.cli.commands import clean_up
+    from harness.cli.clean import clean_up
 
     raise typer.Exit(clean_up(everything=everything, runs=out))
 

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from harness.cli.commands import check_run
+from harness.cli.judging import check_run
 from harness.clusters.docker.images import ImageSet
 from harness.core.progress import RichDisplay
 from harness.core.signals import Interrupts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.cli.commands import replayed
+from harness.cli.one_run import replayed
 from harness.clusters.docker.images import ImageSet
 from harness.core.progress import RichDisplay
 from harness.core.signals import Interrupts

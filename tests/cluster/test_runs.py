@@ -21,7 +21,7 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from harness.cli.commands import check_run
+from harness.cli.judging import check_run
 from harness.clusters.docker.clients import DockerClients
 from harness.clusters.docker.containers import container_name
 from harness.clusters.docker.images import ImageSet

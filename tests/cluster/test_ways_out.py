@@ -21,8 +21,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from pyspark.sql import SparkSession
 
-from harness.cli.commands import check_run
 from harness.cli.interrupted_checks import children
+from harness.cli.judging import check_run
 from harness.clusters.docker.clients import DockerClients
 from harness.core.errors import EXIT_FAILED, EXIT_UNKNOWN
 from harness.history.runfile import read_meta

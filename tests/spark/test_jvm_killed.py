@@ -12,7 +12,8 @@ from harness.history.jsonl.importer import import_jsonl
 _PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from harness.cli.commands import Spark, check_run
+from harness.cli.judging import Spark
+from harness.cli.judging import check_run
 from harness.cli.interrupted_checks import children
 from harness.core.errors import ShatterError
 

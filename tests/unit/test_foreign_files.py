@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness.cli.commands import export_run
+from harness.cli.export import export_run
 from harness.core import remains
 from harness.core.atomic_files import write_beside
 from harness.core.errors import HistoryError, ShatterError, StorageError

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.cli.commands import gate_exit_code
+from harness.cli.campaigns import gate_exit_code
 from harness.cli.gate_files import GateFiles
 from harness.core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_VALID, UsageError
 from harness.report.junit import junit_xml

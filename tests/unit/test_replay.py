@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import __version__
-from harness.cli.commands import replayed
+from harness.cli.one_run import replayed
 from harness.core.testspec import parse_spec
 from harness.history.runfile import RunFile, read_meta
 from harness.report.html import write_report

@@ -161,7 +161,7 @@ def test_any_command_ends_with_one_line_and_the_code_of_unknown(number: int) -> 
 _JUDGING = """
 import sys, time
 from pathlib import Path
-from harness.cli.commands import gate_exit_code
+from harness.cli.campaigns import gate_exit_code
 from harness.cli.interrupted_checks import cut_short
 from harness.cli.gate_files import GateFiles
 from harness.report.summary import TestOutcome

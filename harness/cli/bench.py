@@ -1,0 +1,157 @@
+"""Running tests one after another for a command: images, the run, its check, and what a person sees meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.cli.interrupted_checks import cut_short
+from harness.cli.judging import Spark, check_run, own_fault, show_softly
+from harness.core.errors import EXIT_UNKNOWN, ShatterError
+from harness.core.plain import plain
+from harness.core.progress import RichDisplay, phase
+from harness.core.signals import Interrupts
+from harness.report.html import report_softly
+from harness.report.summary import TestOutcome, campaign_exit_code
+
+if TYPE_CHECKING:
+    from harness.clusters.docker.images import ImageSet
+    from harness.run.plan import Plan
+
+
+class Bench:
+    """Shared by the tests of one command: console, images, Spark, signals."""
+
+    def __init__(self, *, out: Path, master: str, keep: bool, console: Console) -> None:
+        self.out, self.keep, self.console = out, keep, console
+        self.spark = Spark(master)
+        self.interrupts = Interrupts()
+        self._images: dict[str | None, ImageSet] = {}
+
+    def images(self, kafka_image: str | None) -> ImageSet:
+        """The images of a run, built or pulled when they are missing."""
+        from harness.clusters.docker.clients import connect
+        from harness.clusters.docker.images import ensure_images
+
+        if kafka_image not in self._images:
+            display = RichDisplay(self.console)
+
+            tell = display.say if self.console.is_terminal else display.note  # a log keeps one line per step
+
+            def progress(image: str, line: str) -> None:
+                tell(f"{image}: {line}"[:160])
+
+            client = connect()
+            try:
+                with phase(display, "images"):
+                    found = ensure_images(client, kafka_image=kafka_image, on_progress=progress)
+                    display.say(f"Kafka {found.kafka_version}")
+                self._images[kafka_image] = found
+            finally:
+                client.close()
+        return self._images[kafka_image]
+
+    def test(self, plan: Plan, *, cut: Callable[[TestOutcome], int] = lambda _outcome: EXIT_UNKNOWN) -> TestOutcome:
+        """Run, judge and report one test. An error of the run is an outcome, not an exception.
+
+        cut: gets the outcome when a signal cuts the check short and this process is about to end; gives the exit code.
+        """
+        from harness.run.runner import run_test
+
+        spec, began = plan.spec, time.monotonic()
+        title = Text.assemble((plain(spec.name), "bold"), f"  contract {plan.contract}  seed {spec.seed}")
+        self.console.rule(title, align="left")
+        display = RichDisplay(self.console)
+
+        def outcome(verdict: str, why: str, **more: Any) -> TestOutcome:
+            return TestOutcome(
+                name=spec.name,
+                verdict=verdict,
+                why=why,
+                contract=plan.contract,
+                seconds=time.monotonic() - began,
+                **more,
+            )
+
+        try:
+            with self.interrupts.exposed("ending before the test begins"):
+                images = self.images(spec.kafka_image)
+            run = run_test(
+                plan, images=images, out=self.out, display=display, interrupts=self.interrupts, keep=self.keep
+            )
+        except KeyboardInterrupt:
+            return outcome("unknown", "the test was interrupted before it began")
+        except ShatterError as error:
+            return outcome("failed", str(error))
+        except Exception as error:
+            return outcome("failed", own_fault(error))
+        judges = f"`shatter check {run.folder}` judges what was recorded"
+        if run.status == "interrupted":
+            return outcome("unknown", f"the run was interrupted: {run.why}; {judges}", run=run.folder)
+        if self.interrupts.count:
+            ended = run.why or "the run came to its end, and the command was interrupted before it was judged"
+            return outcome("unknown" if run.error is None else "failed", f"{ended}; {judges}", run=run.folder)
+        interrupted = outcome("unknown", f"the check was interrupted; {judges}", run=run.folder)
+        try:
+            with cut_short(f"the check of {run.folder}", last=lambda: cut(interrupted)), phase(display, "check"):
+                results = check_run(run.folder, contract=None, spark=self.spark())
+        except ShatterError as error:
+            self.spark.forget()
+            why = f"{run.why}; and then: {error}" if run.why else str(error)
+            return outcome("failed", why, run=run.folder)
+        except Exception as error:
+            self.spark.forget()
+            return outcome("failed", f"the check ended with {own_fault(error)}; {judges}", run=run.folder)
+        verdict, why = results.verdict, results.why
+        if run.error is not None and verdict != "invalid" and not run.timed_out:
+            verdict, why = "failed", run.why
+        judged = outcome(verdict, why, run=run.folder, results=results)
+        with cut_short(f"the report of {run.folder}", last=lambda: cut(judged)):
+            report = report_softly(run.folder, say=display.note)
+            show_softly(self.console, results, run=run.folder, report=report)
+        return replace(judged, report=report, seconds=time.monotonic() - began)
+
+
+def run_all(
+    plans: Sequence[Plan],
+    *,
+    out: Path,
+    keep: bool,
+    master: str,
+    console: Console,
+    after: Callable[[Sequence[TestOutcome]], None] = lambda _outcomes: None,
+    cut: Callable[[Sequence[TestOutcome]], int] = campaign_exit_code,
+) -> list[TestOutcome]:
+    """Run tests one after the other. after: called with all outcomes so far, before the first test and after each.
+
+    cut: called with them all when a signal cuts a check short, just before this process ends; gives the exit code.
+    """
+    outcomes: list[TestOutcome] = []
+
+    def rest(begin: int) -> list[TestOutcome]:
+        why = "the campaign was interrupted"
+        return [TestOutcome(name=p.spec.name, verdict="not run", why=why, seconds=0.0) for p in plans[begin:]]
+
+    def cut_at(one: TestOutcome) -> int:
+        return cut([*outcomes, one, *rest(len(outcomes) + 1)])
+
+    after(outcomes)
+    bench = Bench(out=out, master=master, keep=keep, console=console)
+    with bench.interrupts.installed():
+        try:
+            for plan in plans:
+                outcomes.append(bench.test(plan, cut=cut_at))
+                interrupted = bench.interrupts.count > 0
+                outcomes += rest(len(outcomes)) if interrupted else []
+                after(outcomes)
+                if interrupted:
+                    break
+        finally:
+            bench.spark.end()
+    return outcomes

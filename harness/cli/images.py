@@ -1,0 +1,34 @@
+"""`shatter images`: makes the images that runs use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from harness.cli.bench import Bench
+from harness.core.errors import EXIT_VALID
+
+if TYPE_CHECKING:
+    pass
+
+
+def make_images(kafka_image: str | None, *, prune: bool = False) -> int:
+    """`shatter images`."""
+    from harness.clusters.docker.clients import connect
+    from harness.clusters.docker.images import prune_images
+
+    console = Console()
+    bench = Bench(out=Path(), master="", keep=False, console=console)
+    images = bench.images(kafka_image)
+    for name in ("kafka", "mirror", "toxiproxy", "reference", "tools"):
+        console.print(f"{name:<10} {getattr(images, name)}", highlight=False)
+    if prune:
+        client = connect()
+        try:
+            removed, freed = prune_images(client)
+        finally:
+            client.close()
+        console.print(f"removed {removed} images and layers, {freed / 1e6:.0f} MB", highlight=False)
+    return EXIT_VALID
