@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,9 @@ import typer
 from rich.console import Console
 
 from harness import __version__
+from harness.cli.spec_options import described, given
 from harness.core import streams
-from harness.core.errors import EXIT_FAILED, EXIT_UNKNOWN, EXIT_USAGE, EXIT_VALID, ShatterError, UsageError
+from harness.core.errors import EXIT_FAILED, EXIT_UNKNOWN, EXIT_USAGE, EXIT_VALID, ShatterError
 from harness.core.plain import plain
 from harness.core.signals import SIGNALS, Interrupts
 
@@ -51,74 +53,27 @@ def _console(*, quiet: bool = False) -> Console:
     return Console(stderr=quiet)
 
 
-def _pairs(values: list[str] | None, option: str) -> dict[str, str]:
-    pairs = {}
-    for text in values or []:
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise UsageError(f"{option} {text!r} must be KEY=VALUE")
-        pairs[key.strip()] = value.strip()
-    return pairs
-
-
-@app.command()
-def run(
-    mirror: Annotated[str, typer.Option(help="mirror under test")] = "mm2",
-    scenario: Annotated[str, typer.Option(help="order of phases")] = "steady",
-    workload: Annotated[str, typer.Option(help="what the clients do")] = "append",
-    nemesis: Annotated[str, typer.Option(help="faults to inject, with commas: link-partition,broker-pause")] = "",
-    contract: Annotated[str | None, typer.Option(help="what the mirror promises; default: the mirror's own")] = None,
-    seed: Annotated[int, typer.Option(help="draws the load and the fault schedule")] = 0,
-    time_limit: Annotated[float, typer.Option(help="seconds of load under faults")] = 30.0,
-    settle_limit: Annotated[float, typer.Option(help="longest wait for the mirror to catch up, in seconds")] = 90.0,
-    final_limit: Annotated[float, typer.Option(help="longest time for the final reads, in seconds")] = 60.0,
-    brokers: Annotated[int, typer.Option(help="brokers of each cluster")] = 3,
-    controllers: Annotated[int, typer.Option(help="separate controllers of each cluster; 0: combined")] = 0,
-    topics: Annotated[int, typer.Option(help="topics of the workload")] = 2,
-    partitions: Annotated[int, typer.Option(help="partitions of each topic")] = 4,
-    rate: Annotated[float, typer.Option(help="operations per second; 0: as fast as it goes")] = 400.0,
-    producer: Annotated[str, typer.Option(help="plain, idempotent or transactional")] = "idempotent",
-    producers: Annotated[int, typer.Option(help="producer clients")] = 2,
-    consumers: Annotated[int, typer.Option(help="consumer clients on each cluster")] = 2,
-    max_records: Annotated[int, typer.Option(help="records of one send: 1 to this")] = 4,
-    client_life: Annotated[
-        int, typer.Option(help="operations of one producer client, as of a job or a lambda; 0: it stays")
-    ] = 0,
-    txn_hold: Annotated[float, typer.Option(help="seconds that transactions stay open, as a stream processor's")] = 0.0,
-    isolation: Annotated[
-        str, typer.Option(help="of the consumers: read_committed or read_uncommitted")
-    ] = "read_committed",
-    acks: Annotated[str, typer.Option(help="all or 1")] = "all",
-    min_insync_replicas: Annotated[int | None, typer.Option(help="of the workload's topics")] = None,
-    value_bytes: Annotated[int, typer.Option(help="pad values to this size")] = 0,
-    mirror_nodes: Annotated[int, typer.Option(help="processes of the mirror")] = 1,
-    design: Annotated[
-        list[str] | None,
-        typer.Option(help="PRESET or SWITCH=VALUE of the reference mirror, repeatable; the later wins"),
-    ] = None,
-    mirror_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the mirror, repeatable")] = None,
-    kafka_image: ImageOption = None,
-    authorizer: Annotated[bool, typer.Option(help="clusters with an authorizer, so that ACLs can be created")] = False,
-    cleanup_policy: Annotated[
-        str, typer.Option(help="of the workload's topics: delete, or compact with a busy cleaner")
-    ] = "delete",
-    name: Annotated[str, typer.Option(help="name of the run")] = "run",
-    out: OutOption = Path("runs"),
-    keep: KeepOption = False,
-    master: MasterOption = "local[*]",
-    json: JsonOption = False,
-) -> None:
+def _run(**values: Any) -> None:
     """Run one test on real clusters and judge it."""
     from harness.cli.one_run import run_one
     from harness.core.testspec import parse_spec
 
-    values: dict[str, Any] = dict(locals())
-    for other in ("out", "keep", "master", "json", "mirror_option", "run_one", "parse_spec"):
-        values.pop(other, None)
-    values["design"] = tuple(design or ())
-    values["mirror_options"] = _pairs(mirror_option, "--mirror-option")
-    spec = parse_spec(values, where="shatter run")
-    raise typer.Exit(run_one(spec, out=out, keep=keep, master=master, as_json=json))
+    spec = parse_spec(given(values), where="shatter run")
+    shown = {name: values[name] for name in ("out", "keep", "master")}
+    raise typer.Exit(run_one(spec, as_json=values["json"], **shown))
+
+
+app.command("run")(
+    described(
+        _run,
+        [
+            Parameter("out", Parameter.KEYWORD_ONLY, default=Path("runs"), annotation=OutOption),
+            Parameter("keep", Parameter.KEYWORD_ONLY, default=False, annotation=KeepOption),
+            Parameter("master", Parameter.KEYWORD_ONLY, default="local[*]", annotation=MasterOption),
+            Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+        ],
+    )
+)
 
 
 @app.command()

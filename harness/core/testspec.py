@@ -24,50 +24,74 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class TestSpec(BaseModel):
-    """Parameters of a test. TOML keys and `shatter run` options have these names, with dashes.
-
-    time_limit: seconds of load; settle_limit and final_limit: bounds, in seconds, of the wait for the mirror
-    to catch up and of the final reads. brokers: per cluster. rate: operations per second, 0 = flat out.
-    client_life: operations of a producer client, 0 = for ever. txn_hold: seconds that transactions stay open.
-    authorizer: clusters with one, where all our clients are super users. cleanup_policy: of the workload's topics;
-    with compact the cleaner runs all the time.
+    """Parameters of a test: the one place where an option is declared. TOML keys and `shatter run` options have these
+    names, with dashes, these defaults and these descriptions.
     """
 
     __test__ = False  # not a test case of pytest
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    name: str = "run"
-    mirror: str = "mm2"
-    scenario: str = "steady"
-    workload: str = "append"
-    nemesis: tuple[str, ...] = ()
-    contract: str | None = None
-    seed: Whole = Field(default=0, ge=0, le=LARGEST_SEED)
-    time_limit: Number = Field(default=30.0, gt=0, le=86_400)
-    settle_limit: Number = Field(default=90.0, gt=0, le=86_400)
-    final_limit: Number = Field(default=60.0, gt=0, le=86_400)
-    brokers: Whole = Field(default=3, ge=1, le=9)
-    controllers: Whole = Field(default=0, ge=0, le=5)
-    topics: Whole = Field(default=2, ge=1, le=100)
-    partitions: Whole = Field(default=4, ge=1, le=1000)
-    rate: Number = Field(default=400.0, ge=0, le=MOST_PER_SECOND)
-    producer: Literal["plain", "idempotent", "transactional"] = "idempotent"
-    producers: Whole = Field(default=2, ge=1, le=64)
-    consumers: Whole = Field(default=2, ge=1, le=64)
-    max_records: Whole = Field(default=4, ge=1, le=1000)
-    client_life: Whole = Field(default=0, ge=0, le=1_000_000)
-    txn_hold: Number = Field(default=0.0, ge=0, le=10)
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
-    acks: Literal["all", "1"] = "all"
-    min_insync_replicas: Whole | None = Field(default=None, ge=1, le=9)
-    value_bytes: Whole = Field(default=0, ge=0, le=1_000_000)
-    mirror_nodes: Whole = Field(default=1, ge=1, le=8)
-    design: tuple[str, ...] = ()
-    mirror_options: Mapping[str, str] = Field(default_factory=dict)
-    kafka_image: str | None = None
-    authorizer: Flag = False
-    cleanup_policy: Literal["delete", "compact"] = "delete"
+    name: str = Field(default="run", description="name of the run")
+    mirror: str = Field(default="mm2", description="mirror under test")
+    scenario: str = Field(default="steady", description="order of phases")
+    workload: str = Field(default="append", description="what the clients do")
+    nemesis: tuple[str, ...] = Field(
+        default=(), description="faults to inject, with commas: link-partition,broker-pause"
+    )
+    contract: str | None = Field(default=None, description="what the mirror promises; default: the mirror's own")
+    seed: Whole = Field(default=0, ge=0, le=LARGEST_SEED, description="draws the load and the fault schedule")
+    time_limit: Number = Field(default=30.0, gt=0, le=86_400, description="seconds of load under faults")
+    settle_limit: Number = Field(
+        default=90.0, gt=0, le=86_400, description="longest wait for the mirror to catch up, in seconds"
+    )
+    final_limit: Number = Field(
+        default=60.0, gt=0, le=86_400, description="longest time for the final reads, in seconds"
+    )
+    brokers: Whole = Field(default=3, ge=1, le=9, description="brokers of each cluster")
+    controllers: Whole = Field(default=0, ge=0, le=5, description="separate controllers of each cluster; 0: combined")
+    topics: Whole = Field(default=2, ge=1, le=100, description="topics of the workload")
+    partitions: Whole = Field(default=4, ge=1, le=1000, description="partitions of each topic")
+    rate: Number = Field(
+        default=400.0, ge=0, le=MOST_PER_SECOND, description="operations per second; 0: as fast as it goes"
+    )
+    producer: Literal["plain", "idempotent", "transactional"] = Field(
+        default="idempotent", description="plain, idempotent or transactional"
+    )
+    producers: Whole = Field(default=2, ge=1, le=64, description="producer clients")
+    consumers: Whole = Field(default=2, ge=1, le=64, description="consumer clients on each cluster")
+    max_records: Whole = Field(default=4, ge=1, le=1000, description="records of one send: 1 to this many")
+    client_life: Whole = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="operations of one producer client, as of a job or a lambda; 0: it stays",
+    )
+    txn_hold: Number = Field(
+        default=0.0, ge=0, le=10, description="seconds that transactions stay open, as a stream processor's"
+    )
+    isolation: Literal["read_uncommitted", "read_committed"] = Field(
+        default="read_committed", description="of the consumers: read_committed or read_uncommitted"
+    )
+    acks: Literal["all", "1"] = Field(default="all", description="all or 1")
+    min_insync_replicas: Whole | None = Field(
+        default=None, ge=1, le=9, description="of the workload's topics; default: a majority"
+    )
+    value_bytes: Whole = Field(default=0, ge=0, le=1_000_000, description="pad values to this size")
+    mirror_nodes: Whole = Field(default=1, ge=1, le=8, description="processes of the mirror")
+    design: tuple[str, ...] = Field(
+        default=(), description="PRESET or SWITCH=VALUE of the reference mirror, repeatable; the later wins"
+    )
+    mirror_options: Mapping[str, str] = Field(default_factory=dict, description="KEY=VALUE for the mirror, repeatable")
+    kafka_image: str | None = Field(
+        default=None,
+        description="brokers and MirrorMaker 2: an image, e.g. apache/kafka:4.3.1, or a version that is built here: "
+        "4.4.0",
+    )
+    authorizer: Flag = Field(default=False, description="clusters with an authorizer, so that ACLs can be created")
+    cleanup_policy: Literal["delete", "compact"] = Field(
+        default="delete", description="of the workload's topics: delete, or compact with a busy cleaner"
+    )
 
     @property
     def replication(self) -> int:

@@ -18,6 +18,8 @@ USED_ELSEWHERE = {
     "maxstring": "reprlib reads it",
     "model_config": "pydantic reads it",
     "tb": "an argument of __exit__",
+    "__signature__": "Typer reads it",
+    "__annotations__": "Typer reads it",
     "format_version": "a key of run.json",
     "shatter_version": "a key of run.json",
     "final_reads_cut_off": "a key of run.json",
