@@ -1,8 +1,8 @@
 """`share_group`: the rules of `group_out_of_range` and `group_skip`, for share groups' start offsets.
 
 Proves: a share group's start offset (rows of `group_offsets` with kind `share`) was written outside the destination's
-log (form `range`), or a share group that moved to the destination never got a record before the point where its first
-poll stood (form `skip`).
+log (form `range`), or a share group that moved to the destination never got a record before the position of its first
+poll (form `skip`).
 
 Cannot see: records in flight above the start offset (their delivery counts are not mirrored); what those checkers
 cannot see.

@@ -240,7 +240,7 @@ class LedPartition:
         state = self.followers.get(follower)
         return state is not None and not state.diverges and follower not in self.cuts
 
-    # --- records for followers -----------------------------------------------------------------------------------------
+    # --- records for followers ---------------------------------------------------------------------------------------
 
     def given(self, end: int) -> None:
         """Records up to here were given to a follower."""
