@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 Graph = Mapping[int, Sequence[int]]
 """Node → the nodes that its edges lead to. A node without edges may be left out."""
 STEPS = 20_000_000
-"""Edges that the search for one shortest cycle may follow; then the shortest so far is taken."""
+"""Most edges that the search for one shortest cycle may follow; then the shortest so far is used."""
 
 
 def graph_of(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """The graph of these edges, without repeats and edges from a node to itself; neighbours ascend."""
+    """The graph of these edges, without duplicates and self-loops; neighbours ascend."""
     graph: dict[int, set[int]] = {}
     for source, target in edges:
         if source != target:
