@@ -77,9 +77,9 @@ def within(graph: Graph, component: Iterable[int]) -> dict[int, list[int]]:
 def shortest_cycle(graph: Graph, *, through: Graph | None = None, steps: int = STEPS) -> list[int]:
     """A shortest cycle of a strongly connected graph, from its least node on; empty when there is none.
 
-    through: edges of which the cycle must have one; None: any. Breadth first from every node at which one of them ends,
-    never deeper than the shortest cycle so far. Without `through` it begins only at nodes with several edges: unless
-    the graph is one ring, every shorter cycle passes one.
+    through: edges of which the cycle must contain one; None: any. Breadth first from every node at which one of them
+    ends, never deeper than the shortest cycle so far. Without `through` it begins only at nodes with several edges:
+    unless the graph is one ring, every shorter cycle passes one.
     """
     closing = graph if through is None else through
     closers: dict[int, set[int]] = {}
