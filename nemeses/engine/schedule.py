@@ -207,7 +207,7 @@ def from_json(stored: object, *, where: str = "the stored schedule") -> tuple[Fa
             if key not in _TYPES:
                 raise UsageError(f"{here}: unknown key {key!r}")
             if not isinstance(value, _TYPES[key]) or isinstance(value, bool):
-                raise UsageError(f"{here}: {key!r} is {value!r}, which is not a {_TYPES[key][-1].__name__}")
+                raise UsageError(f"{here}: {key!r} is {value!r}, which is no {_TYPES[key][-1].__name__}")
         if entry["nemesis"] not in REGISTRY:
             raise UsageError(f"{here}: no nemesis is called {entry['nemesis']!r}; known: {', '.join(sorted(REGISTRY))}")
         if entry["at_s"] < 0 or entry["duration_s"] < 0:

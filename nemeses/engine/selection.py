@@ -62,7 +62,7 @@ def parse(text: str) -> Selection:
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise UsageError(
-            f"nemesis {text!r} cannot be parsed; write NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE], e.g. broker-kill:A/leader"
+            f"nemesis {text!r} cannot be read; write NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE], e.g. broker-kill:A/leader"
         )
     name = match["name"].strip()
     if name not in REGISTRY:
