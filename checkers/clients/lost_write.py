@@ -46,9 +46,9 @@ UNSEEN = AnomalyKind(
 def find(t: Tables) -> DataFrame | None:
     """Acknowledged records that are not there, and those that were not looked for."""
     ops = op_list("op", "done_index")
-    gone = sentence("the log from %s to %s, looked at afterwards, does not hold it", "log_start", "log_end")
+    gone = sentence("the log from %s to %s, read afterwards, does not hold it", "log_start", "log_end")
     unreadable = sentence("a complete final read from %s to %s did not return it", "final_start", "final_end")
-    passed = sentence("nobody ever read it, though offset %s was read", "max_read")
+    passed = sentence("it was never read, though offset %s was read", "max_read")
     form = F.col("lost_form")
     why = F.when(form == "gone", gone).when(form == "unreadable", unreadable).otherwise(passed)
     lost = anomalies(
@@ -67,7 +67,7 @@ def find(t: Tables) -> DataFrame | None:
         "unseen",
         ops=ops,
         explain=sentence(
-            "%s was acknowledged by %s for %s-%s at offset %s, and no read came that far: it may be lost or late",
+            "%s was acknowledged by %s for %s-%s at offset %s, and no read got that far: it may be lost or late",
             *("value", "cluster", "topic", "partition", "offset"),
         ),
     )

@@ -131,7 +131,7 @@ def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
         ops=op_list("op_index"),
         rank=-F.col("lasted"),
         explain=sentence(
-            "%s got nothing of %s-%s on %s at offset %s for %s s after healing: %s acknowledged records lie there",
+            "%s got nothing of %s-%s on %s at offset %s for %s s after healing: %s acknowledged records are there",
             *("process", "topic", "partition", "cluster", "at", _seconds("lasted"), "records"),
         ),
     )

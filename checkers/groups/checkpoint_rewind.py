@@ -69,7 +69,7 @@ def _ahead(t: Tables, rows: DataFrame) -> DataFrame:
     found = passed.groupBy(*GROUP, "offset", "source_offset", "time_ns", "high").agg(first.alias("p"))
     found = found.where("p is not null or offset > high").dropDuplicates([*GROUP, "offset", "source_offset"])
     what = F.when(
-        F.col("p").isNotNull(), sentence("%s at %s, source offset %s, lies before it", "p.value", "p.copy", "p.sent_at")
+        F.col("p").isNotNull(), sentence("%s at %s, source offset %s, is before it", "p.value", "p.copy", "p.sent_at")
     )
     return anomalies(
         found.withColumn("what", what.otherwise(sentence("the log ended at %s", "high"))),

@@ -63,7 +63,7 @@ def _swallowed(t: Tables, sources: Sequence[str], destination: str) -> DataFrame
         ops=op_list("op", "done_index"),
         rank=F.col("offset"),
         explain=sentence(
-            "%s of %s was acknowledged at offset %s of %s-%s on %s, where the mirrored %s lies (producer id %s, epoch"
+            "%s of %s was acknowledged at offset %s of %s-%s on %s, where the mirrored %s is (producer id %s, epoch"
             " %s, sequence %s); it is nowhere in the log",
             *("value", "process", "offset", "topic", "partition", "cluster", "stored", "stored_id", "stored_epoch"),
             "sequence",

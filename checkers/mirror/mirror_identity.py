@@ -2,7 +2,7 @@
 mirror.
 
 Judged only where the mirror promises it (capability `offset_identity`, contracts `cluster-mirror/*`), in the range
-[max(log starts), min(log ends, cut)) of each partition. A batch's leader epoch lies outside its CRC and may be
+[max(log starts), min(log ends, cut)) of each partition. A batch's leader epoch is not covered by its CRC and may be
 rewritten; where the mirror rewrites producer ids, these and the CRC may differ, and contents are compared by hash.
 Each difference is reported once, under its most specific kind: a lost record is `mirror_loss`, a lost marker
 `marker_missing`, everything after an unclean election `unclean_divergence`, other missing or extra offsets

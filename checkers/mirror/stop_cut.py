@@ -1,6 +1,6 @@
 """`stop_cut`: the state in which a stop leaves the destination's log, by the design revision of the mirror.
 
-For every revision: the log reaches the recorded cut, nothing of the source lies at or above it, and no local write
+For every revision: the log reaches the recorded cut, nothing of the source is at or above it, and no local write is
 below it. Where open transactions are closed at the stop (2026-07, strict): each one gets exactly one ABORT at or above
 the cut and before the first local write; where the log is truncated to its last stable offset (2026-03, 2026-05): none
 is open below the cut. A producer id reset comes after those markers and before the first local write, once; revisions
@@ -106,7 +106,7 @@ def _ends(stopped: DataFrame) -> DataFrame:
         {
             "offset": F.col("first_local"),
             "value": F.col("local"),
-            "what": sentence("the local write %s lies below the cut, at %s", "local", "first_local"),
+            "what": sentence("the local write %s is below the cut, at %s", "local", "first_local"),
         }
     )
     return short.select(*_COLUMNS).unionByName(early.select(*_COLUMNS))
@@ -118,7 +118,7 @@ def _mirrored_above(values: DataFrame, local: DataFrame, stopped: DataFrame) -> 
     rows = rows.where("b_last >= cut").withColumns(
         {
             "offset": F.col("b_last"),
-            "what": sentence("%s of the source lies at %s, at or above the cut", "value", "b_last"),
+            "what": sentence("%s of the source is at %s, at or above the cut", "value", "b_last"),
         }
     )
     return rows.select(*_COLUMNS)

@@ -126,7 +126,7 @@ class Mm2Watch:
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> dict[Partition, int | None]:
         """See harness.topology.mirror.Mirror.
 
-        A partition whose stored position lies beyond the source's end (the source was truncated by an unclean
+        A partition whose stored position is beyond the source's end (the source was truncated by an unclean
         election) counts as caught up when the position is unchanged for 5 s; MM2 has seen the truncation by then.
         """
         deadline = time.monotonic() + timeout_s
@@ -280,7 +280,7 @@ class Mm2Watch:
                 missing[p] = counts[p][0]
             elif p in goals and goals[p].end > positions.get(p, 0):  # too many to read: the offsets are an upper bound
                 missing[p] = goals[p].end - positions.get(p, 0)
-            else:  # its end is not known, or its position lies beyond it and was not stable
+            else:  # its end is not known, or its position is beyond it and was not stable
                 missing[p] = None
         return missing
 

@@ -95,7 +95,7 @@ def check(topology: Topology, *, timeout_s: float, idle: Collection[str] = ()) -
     problems, unhealed = [], []
     for what, action in looks:
         try:
-            found = bounded(action, timeout_s=left() + LEAST_S, what=f"look at {what}")
+            found = bounded(action, timeout_s=left() + LEAST_S, what=f"check {what}")
         except Exception as error:
             found = f"{what}: {error}"
         if found:

@@ -146,14 +146,14 @@ class Design:
     fetch_limit: FetchLimit = _switch(
         FetchLimit.HIGH_WATERMARK,
         "Mirror up to the high watermark, with open transactions to close at a failover, or as a read_committed "
-        "consumer up to the last stable offset, which can lie between a transaction's records and its marker.",
+        "consumer up to the last stable offset, which can be between a transaction's records and its marker.",
     )
     stop_at: StopAt = _switch(
         StopAt.DECIDED,
-        "A stop carries on until the transactions that were open on the source have ended there, while it can be "
-        "asked, or ends the log where it stands.",
+        "A stop mirrors on until the transactions that were open on the source have ended there, while it can be "
+        "asked, or ends the log where it is.",
     )
-    on_stop: OnStop = _switch(OnStop.ABORT, "How a failover closes transactions that are open on the source.")
+    on_stop: OnStop = _switch(OnStop.ABORT, "How a failover closes transactions that are still open.")
     producer_ids: ProducerIds = _switch(
         ProducerIds.RESERVED_BLOCK,
         "Equal producer ids on both clusters swallow local writes as duplicates; negative ones make brokers skip the "
@@ -174,7 +174,7 @@ class Design:
     group_guard: GroupGuard = _switch(
         GroupGuard.INACTIVE_ONLY, "Offsets of groups that are active on the destination must not be overwritten."
     )
-    acl_sync: AclSync = _switch(AclSync.KEEP_LOCAL, "Does a DENY that only the destination has survive?")
+    acl_sync: AclSync = _switch(AclSync.KEEP_LOCAL, "Whether a DENY that only the destination has survives.")
     config_sync_after_stop: Toggle = _switch(
         Toggle.OFF, "After a failover the old source's retention would reach the destination's topic."
     )
@@ -187,7 +187,7 @@ class Design:
     state_key: StateKey = _switch(
         StateKey.MIRROR_TOPIC_PARTITION, "One key per mirror makes one partition of the state topic hot."
     )
-    resume: Resume = _switch(Resume.EXACT, "After a crash: go on at the log's end, or send a batch again.")
+    resume: Resume = _switch(Resume.EXACT, "After a crash: resume at the log end, or send a batch again.")
     gaps: Gaps = _switch(Gaps.KEEP, "Gaps that compaction left keep their offsets, or are closed.")
     unclean: Unclean = _switch(
         Unclean.RECONCILE,

@@ -3,7 +3,7 @@
 Every cluster hands out producer ids in blocks from 0 on, so equal ids on two clusters are the normal case, and with
 ids verbatim a destination's broker takes a local producer's first batches for duplicates of the source's. As a
 registered broker this process may ask the controller for blocks (AllocateProducerIds): it discards them until
-the next one lies above the source's range and a margin. Then it uses up what the real brokers have left of the blocks
+the next one is above the source's range and a margin. Then it uses up what the real brokers have left of the blocks
 that they got before, so that their next id comes from a new one.
 
 It does not protect producers that already have their id, nor against a source that outgrows the margin later.
