@@ -221,5 +221,5 @@ def _moved(t: Tables) -> DataFrame:
 
 
 def _by_others(t: Tables) -> Column:
-    """Whether something else repositions it: Shatterproof's own consumers without a group move only by assignment."""
+    """Whether a consumer may move without an assignment: Shatterproof's own ones without a group never do."""
     return F.lit(t.stored.imported) | F.col("group").isNotNull()

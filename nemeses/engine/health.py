@@ -21,9 +21,9 @@ LEAST_S = 2.0  # what each check gets, even when the time is up
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """The problems found. seen: the same in one line. unhealed: the problems that the harness caused, not the mirror
-    itself. A mirror's process that ended by itself, and is therefore missing from in-sync sets, is the mirror's own
-    problem; no mirror removes, pauses or stops (SIGSTOP) itself."""
+    """The problems found. seen: the same in one line. unhealed: those that the harness has to heal, without the
+    mirror's own. A mirror's process that ended by itself, and is therefore missing from in-sync sets, is the mirror's
+    own problem; no mirror removes, pauses or stops (SIGSTOP) itself."""
 
     problems: tuple[str, ...]
     unhealed: tuple[str, ...] = ()

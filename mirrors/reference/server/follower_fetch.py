@@ -35,7 +35,7 @@ class FollowerFetch:
         if not isinstance(opened, Opened):
             return encode_answer((), session_id=0, error=opened)
         session = opened.session
-        if opened.lasting and opened.full:  # another mirror process sends full fetches: it gets no records
+        if opened.lasting and opened.full:  # another mirror process fetches without a session: it gets no records
             hub.start_session(session)
         session.fetched_at, session.broker_epoch = hub.clock(), broker_epoch
         if self._take_in(session, fetch):  # this follower knows of a newer leadership than this process does
