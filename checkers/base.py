@@ -1,7 +1,7 @@
-"""What a checker is: a function from stored tables to anomaly rows, and the kinds of anomaly that it can find.
+"""The checker interface: a function from stored tables to anomaly rows, and the kinds of anomaly that it can find.
 
-Anomaly rows are uniform (`ANOMALY_COLUMNS`), so that the judge can union them, store them once, and count and
-quote them from there. A checker reads nothing but tables and decides nothing about a contract.
+Anomaly rows have one schema (`ANOMALY_COLUMNS`), so that the judge can union them, store them once, and count and
+quote them from there. A checker reads only tables and does not know the contract.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Severity(StrEnum):
     S4 = "S4"  # contract or documentation
     SEC = "SEC"  # security
     INFO = "INFO"  # a documented limit
-    UNKNOWN = "unknown"  # not an anomaly: the run cannot tell
+    UNKNOWN = "unknown"  # not an anomaly: the run's data cannot decide
 
 
 class Logs(StrEnum):
-    """Which replicas' logs a kind needs complete, in each partition that it looks at."""
+    """Which replicas' logs a kind needs complete, in each partition that it checks."""
 
     NONE = "none"
     ANY = "any"  # one in-sync replica's, which stands for the partition
@@ -40,7 +40,7 @@ class Logs(StrEnum):
 
 ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
     ("kind", "string"),
-    ("form", "string"),  # which form of the kind, where a contract may tell them apart; else null
+    ("form", "string"),  # which form of the kind, where a contract may distinguish them; else null
     ("cluster", "string"),
     ("topic", "string"),
     ("partition", "int"),
@@ -57,13 +57,13 @@ ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
 class AnomalyKind:
     """One kind of anomaly.
 
-    `what`: what must hold, in one sentence. `told`: that it did not, after a cluster's name, in the past tense.
-    `limitations`: what it cannot see. `sources`: KIP, issue, report or paper
-    behind the definition. `requires`: stored tables without which the kind is `unknown`.
-    `any_of`: stored tables of which one at least must be there, each for a form of its own.
+    `what`: the invariant, in one sentence. `told`: its violation, to follow a cluster's name, in the past tense.
+    `limitations`: what the checker cannot see. `sources`: the KIP, issue, report or paper of the
+    definition. `requires`: stored tables without which the kind is `unknown`.
+    `any_of`: stored tables of which at least one must be there, each for a form of its own.
     `logs`: replicas whose logs must be complete (by default: one of each partition, where logs are required at all).
-    `after_healing`: whether it accuses of what did not come to be although every fault was healed.
-    `forms`: names in the column `form`, which contracts may judge apart as `kind/form`.
+    `after_healing`: whether it is about something that did not happen although every fault was healed.
+    `forms`: names in the column `form`, which contracts may judge separately as `kind/form`.
     `section`: section of the catalogue (1 clients, 2 logs, 3 producers, 4 groups and access, 5 object stores).
     """
 
@@ -90,7 +90,7 @@ class AnomalyKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Checker:
-    """One module's worth of kinds. `find` returns anomaly rows, or None when there is nothing it could look at.
+    """The kinds of one module. `find` returns anomaly rows, or None when there is nothing to check.
 
     `find` is called once, only for the kinds whose tables are there, and must return rows of its `kinds` only.
     """
@@ -112,7 +112,7 @@ def no_ops() -> Column:
 
 
 def op_list(*columns: Column | str) -> Column:
-    """`op_indices` from several index columns: nulls and repeats are left out, ascending."""
+    """`op_indices` from several index columns: without nulls and duplicates, ascending."""
     cols = [(F.col(c) if isinstance(c, str) else c).cast("bigint") for c in columns]
     return F.array_sort(F.array_distinct(F.array_compact(F.array(*cols))))
 

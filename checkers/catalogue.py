@@ -1,4 +1,4 @@
-"""The catalogue: every checker and every kind of anomaly, made from the modules themselves."""
+"""The catalogue: every checker and every kind of anomaly, collected from the modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CATALOGUE: dict[str, AnomalyKind] = {kind.name: kind for checker in CHECKERS.val
 
 
 def listing(*, verbose: bool = False) -> list[dict[str, object]]:
-    """What `shatter list checkers` shows, one row per kind; `verbose` adds sources, forms and limitations spots."""
+    """What `shatter list checkers` shows, one row per kind; `verbose` adds sources, forms and limitations."""
     rows: list[dict[str, object]] = []
     for checker in CHECKERS.values():
         for kind in checker.kinds:

@@ -1,6 +1,6 @@
-"""The lives of topics that were deleted and made again, as values: windows between lives, and eras in numbers.
+"""Topics that were deleted and recreated: windows between their incarnations ("lives"), and eras as numbers.
 
-`views.life_windows` finds the windows and `views.lives` gives rows their `era`; both sizes of run share what is here.
+`views.life_windows` finds the windows and `views.lives` gives rows their `era`; runs of both sizes share this module.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FOREVER = 2**62
-"""Index and time of what does not come."""
+"""Index and time of an event that never comes."""
 UNDECIDED = 1_000_000
-"""The least era that stands for several lives: UNDECIDED * (first + 1) + last."""
+"""The lowest era that stands for several lives: UNDECIDED * (first + 1) + last."""
 MOST_LIVES = 2_000
 """So that the number fits in 32 bits."""
 Topic = tuple[str, str]
@@ -23,8 +23,8 @@ Topic = tuple[str, str]
 
 @dataclass(frozen=True)
 class Window:
-    """Where one life of a topic ends and the next begins. begin, end: indices of events; begin_ns, end_ns: their times;
-    ends: partition → where the log of the life before was known to end, before the window."""
+    """Between one life (incarnation) of a topic and the next. begin, end: indices of events; begin_ns, end_ns: their
+    times; ends: partition → the known log end of the life before, before the window."""
 
     begin: int
     end: int
@@ -37,7 +37,7 @@ Lives = Mapping[Topic, tuple[Window, ...]]
 
 
 def era_of(windows: tuple[Window, ...], begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As `views.lives.with_era`, of one topic, in numbers."""
+    """Like `views.lives.with_era`, for one topic, on arrays."""
     first = np.searchsorted(np.array([w.end for w in windows]), begin, side="left").astype(np.int64)
     last = np.searchsorted(np.array([w.begin for w in windows]), end, side="left").astype(np.int64)
     last = np.maximum(first, last)

@@ -1,7 +1,7 @@
-"""Mirroring implementations under test, and their registry: name → what it promises and how it is made.
+"""Mirroring implementations under test, and their registry: name → its contracts and its factory.
 
-To add one: a driver that implements harness.topology.mirror.Mirror, and an entry here. Drivers are imported when they
-are made, since they need the clusters' shapes, which need this package.
+To add one: a driver that implements harness.topology.mirror.Mirror, and an entry here. Drivers are imported late, to
+avoid an import cycle: they need the clusters' shapes, which need this package.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         name="external",
         description="any mirror that can be started as a container or by commands, described in a TOML file",
         contracts=(),
-        options={"config": "the TOML file that says how it is started, stopped and described; required"},
+        options={"config": "the TOML file with its commands to start, stop and describe it; required"},
         check=_check_external,
         make=_make_external,
         contract=_contract_of_external,

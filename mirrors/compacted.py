@@ -22,7 +22,7 @@ Entries = Mapping[bytes, bytes | None]
 class CompactedTopics:
     """The last value of every key of some topics, as a read_committed reader sees them. One thread per object.
 
-    The topics need not exist yet. A topic that was deleted and made again is not noticed.
+    The topics need not exist yet. A topic that was deleted and recreated is not noticed.
     """
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
@@ -32,7 +32,7 @@ class CompactedTopics:
         self._consumer: Any = Consumer(quiet_consumer(bootstrap, group="look"))
 
     def refresh(self, *, timeout_s: float) -> bool:
-        """Read on to the end of every partition as it is now. Returns whether it got there in time.
+        """Read on to the current end of every partition. Returns whether it got there in time.
 
         A topic that does not exist counts as read.
         """
@@ -77,16 +77,16 @@ class CompactedTopics:
             self._reached[where] = max(self._reached[where], message.offset())
 
 
-QUIET: Final = logging.getLogger("shatterproof.librdkafka")  # its complaints about broken brokers are expected
+QUIET: Final = logging.getLogger("shatterproof.librdkafka")  # its errors about broken brokers are expected
 QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
 
 
 def quiet_consumer(bootstrap: str, *, group: str, isolation: str = "read_committed") -> dict[str, Any]:
-    """Configuration of a consumer that looks without being seen: no group membership, no commits, no log lines."""
+    """Configuration of a consumer without side effects: no group membership, no commits, no log lines."""
     return {
         "bootstrap.servers": bootstrap,
-        "group.id": f"shatterproof-{group}",  # librdkafka wants a name; it is neither joined nor committed to
+        "group.id": f"shatterproof-{group}",  # librdkafka requires a name; the group is neither joined nor committed to
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": isolation,

@@ -1,4 +1,4 @@
-"""What every mirror driver of ours has: two clusters, a place to run, and the probe that shows that it carries."""
+"""Common base of the mirror drivers: two clusters, a site to run on, and the probe that shows that records flow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirrors.site import MirrorContext
 
 
 class DrivenMirror(ABC):
-    """The part of harness.topology.mirror.Mirror that does not depend on what mirrors."""
+    """The part of harness.topology.mirror.Mirror that does not depend on the mirror's implementation."""
 
     def __init__(self, context: MirrorContext) -> None:
         self._source = context.source
@@ -37,7 +37,7 @@ class DrivenMirror(ABC):
 
     @abstractmethod
     def _explain(self) -> str:
-        """For a time-out's message: what the mirror says of itself."""
+        """The mirror's own status, for a time-out's message."""
 
     def await_carrying(
         self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float

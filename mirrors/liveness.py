@@ -1,8 +1,8 @@
-"""Liveness by records carried: a probe record into every partition of the source, awaited on the destination.
+"""Liveness by mirrored records: writes a probe record into every partition of the source, awaits it on the destination.
 
-A mirror process that runs proves nothing; a probe that arrives proves the whole way, including everything before it
+A running mirror process proves nothing; a probe that arrives proves the whole path, including everything before it
 in its partition where the mirror keeps the order. Probe values begin with `probe:` and are recorded as sends, so that
-no checker takes them for phantoms.
+no checker counts them as phantoms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mirrors.compacted import QUIET, quiet_consumer
 
 PREFIX: Final = "probe:"
 _SEND_TIMEOUT_MS: Final = 10_000
-_LOOK_S: Final = 0.5  # how often the destination's metadata is asked for partitions that do not exist yet
+_LOOK_S: Final = 0.5  # how often the destination's metadata is checked for partitions that do not exist yet
 
 Partition = tuple[str, int]
 
@@ -31,7 +31,8 @@ Partition = tuple[str, int]
 class Probe:
     """One round of probes. source, destination: bootstrap servers of clients, not of the links.
 
-    to_destination: topic on the source → its mirrored name. explain: what to say of the mirror at a time-out.
+    to_destination: topic on the source → its mirrored name. explain: returns the mirror's status for a time-out's
+    message.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Probe:
     def carry(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, float]:
         """Write and await; returns seconds from the call per (topic on the source, partition).
 
-        A partition whose send fails gets another probe. Raises: WaitTimeoutError naming what was not carried,
+        A partition whose send fails gets another probe. Raises: WaitTimeoutError naming what was not mirrored,
         MirrorError when the source does not know a topic.
         """
         began = time.monotonic()
@@ -112,7 +113,7 @@ class Probe:
             view.close()
         missing = sorted(set(topics) - {topic for topic, _ in found})
         if missing:
-            raise MirrorError(f"cluster {self._letter} has no topic {', '.join(missing)} to probe; make it first")
+            raise MirrorError(f"cluster {self._letter} has no topic {', '.join(missing)} to probe; create it first")
         return found
 
     def _ends_before(self, view: ClusterView, topics: Sequence[str]) -> dict[Partition, int]:
@@ -172,6 +173,6 @@ class Probe:
         names = ", ".join(f"{topic}-{number}" for topic, number in missing[:8])
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         return WaitTimeoutError(
-            f"waited {timeout_s:g} s for a probe record to be carried on every partition; {len(missing)} of {total} "
-            f"carried none: {names}{more}; {self._explain()}"
+            f"waited {timeout_s:g} s for a probe record to be mirrored on every partition; {len(missing)} of {total} "
+            f"mirrored none: {names}{more}; {self._explain()}"
         )

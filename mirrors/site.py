@@ -1,4 +1,4 @@
-"""What a mirror driver gets from the runner: clusters, settings, and a place to run its processes."""
+"""Values that the runner gives to a mirror driver: clusters, settings, and a site to run its processes on."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorSettings:
-    """What a user chose. contract: what the mirror must promise. options: `--mirror-option NAME=VALUE` pairs.
+    """The user's choices. contract: what the mirror must promise. options: `--mirror-option NAME=VALUE` pairs.
 
     design: switch → value, of a mirror whose design can be chosen. texts: name → text of the files that options name.
-    aliases: letters of the clusters that mirrors of the test lie between. flows: `A->B` of each mirror from the start.
+    aliases: letters of the test's mirrored clusters. flows: `A->B` of each mirror that runs from the start.
     """
 
     contract: str = "mm2-exactly-once"
@@ -32,7 +32,7 @@ class MirrorSettings:
 
 @dataclass(frozen=True)
 class Membership:
-    """What a mirror process is to a cluster that it joins: a broker. link: its address for mirrors onwards."""
+    """A mirror process as a broker of a cluster that it joins. link: its address for mirrors that read from there."""
 
     broker_id: int
     link: tuple[str, int]
@@ -46,7 +46,7 @@ class MirrorSite(Protocol):
         ...
 
     def membership(self, number: int, cluster: str) -> Membership:
-        """What process `number` is on a cluster that was planned with it. Raises KeyError for another."""
+        """Process `number` as a broker of a cluster that was planned with it. Raises KeyError for another."""
         ...
 
     def make(
@@ -61,15 +61,15 @@ class MirrorSite(Protocol):
     ) -> Node:
         """Create and start the container of process `number` from the mirror's image, or from another one.
 
-        command: arguments of the entry point. files: path inside → text. entry_point: of another image; its own if
-        empty.
+        command: arguments of the entry point. files: path inside → text. entry_point: of another image; the image's own
+        if empty.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorContext:
-    """Everything a driver is made from."""
+    """The arguments of a driver."""
 
     source: Cluster
     destination: Cluster
@@ -84,7 +84,7 @@ class MirrorSpec:
     contracts: names it can be judged by, the default first. options: name → what it does. check: validates settings
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
     harness.clusters.docker.images.ImageSet that its processes run in. registers: they join the destination as brokers,
-    and reach the source alone by its link. fails_back: it can mirror back over the old source's log. design: `--design`
+    and use only the source's link. fails_back: it can mirror back over the old source's log. design: `--design`
     arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options
     and the texts of files that they name → the contract; None: the first one. steps: names at which its processes can
     be made to crash. version: of the mirror in these images, where it is known. reads: options that name a file, whose
@@ -146,7 +146,7 @@ class TopologySite:
     ) -> Node:
         """See MirrorSite. Raises EngineError, ImageError, UsageError."""
         from harness.clusters.plan.topology import NodePlan
-        from harness.topology.clusters import NodeRole  # late: these modules need this package's shapes
+        from harness.topology.clusters import NodeRole  # late, to avoid an import cycle
 
         which = self._first + number - 1
         return self._topology.launch(

@@ -1,4 +1,4 @@
-"""Where a log's last readable record is: the end of a log does not say, since markers and aborted records lie there."""
+"""Finds a log's last readable record: it may be below the log end, where markers and aborted records are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The shape of a nemesis: faults drawn from a seed, injected into roles, proven to bite, always healed.
+"""The interface of a nemesis: faults drawn from a seed, injected into roles, proven to bite, always healed.
 
-A nemesis keeps no state. What a fault needs for its healing is registered in the fault's `UndoStack` *before*
-the act, so that the conductor can undo it whatever happens to the nemesis afterwards.
+A nemesis keeps no state. The undo of each act is registered in the fault's `UndoStack` *before* the act, so that the
+conductor can undo it whatever happens to the nemesis afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_CHOICES: Mapping[str, tuple[str, ...]] = {}
 
 
 class FaultStoppedError(FaultError):
-    """The run wants to end: the fault gave up what it was waiting for."""
+    """The run is ending: the fault gave up waiting."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Availability:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a schedule may depend on: known before anything runs, so that a seed gives the same schedule.
+    """The input of a schedule: known before anything runs, so that a seed gives the same schedule.
 
     brokers: cluster letter → broker ids; topics: names on A; partitions: per topic.
     replication: replicas per partition; mirror_nodes: containers of the mirror's own; links: clusters that the mirror
-    reaches through the proxy; None: all. crash_points: named steps of a mirror that the run comes to, as parameters
+    reaches through the proxy; None: all. crash_points: named steps of a mirror that the run reaches, as parameters
     of a fault (route, step).
     """
 
@@ -71,7 +71,8 @@ class Timing:
     """How long a nemesis takes, in seconds.
 
     least_s and most_s: from injection to healing; settle_s: what healing usually takes on a small machine.
-    whole_run: it waits for its moment from the start of the load until the scenario is over, beside all others.
+    whole_run: it waits for its trigger from the start of the load until the scenario is over, concurrently with all
+    others.
     """
 
     least_s: float = 2.0
@@ -81,7 +82,7 @@ class Timing:
 
     @property
     def need_s(self) -> float:
-        """The least time of one fault, healing included."""
+        """The minimum time of one fault, healing included."""
         return self.least_s + self.settle_s
 
 
@@ -105,7 +106,7 @@ class FaultSpec:
 
 @dataclass(kw_only=True)
 class FaultContext:
-    """What one fault acts with. `stop` is set when the run wants to end: give up waiting."""
+    """The context of one fault. `stop` is set when the run is ending: give up waiting."""
 
     topology: Topology
     recorder: Recorder
@@ -125,7 +126,7 @@ class FaultContext:
         interval_s: float = 0.2,
         swallow: tuple[type[Exception], ...] = (),
     ) -> T:
-        """`wait_until`, cut short when the run wants to end. For injection; healing waits its full time.
+        """`wait_until`, cut short when the run is ending. For injection; healing waits its full time.
 
         Raises: WaitTimeoutError, FaultStoppedError.
         """
@@ -142,7 +143,7 @@ class FaultContext:
 
 @dataclass(frozen=True, kw_only=True)
 class Bite:
-    """Whether a fault really acted, by a probe or a state that was seen, and what was seen."""
+    """Whether a fault really took effect, by a probe or an observed state, and what was seen."""
 
     yes: bool
     seen: str
@@ -150,8 +151,8 @@ class Bite:
 
 @dataclass(kw_only=True)
 class Injected:
-    """A live fault: what it hit, whether it bit, and what looking at its healing needs. beside: partitions that it hit
-    besides the one that it was drawn for."""
+    """A live fault: its target, whether it bit, and the data needed to verify its healing. beside: partitions that it
+    hit in addition to the one that it was drawn for."""
 
     spec: FaultSpec
     target: str
@@ -167,13 +168,13 @@ class Nemesis(Protocol):
     name: str
     description: str  # one line
     kind: NemesisKind
-    clusters: tuple[str, ...]  # on what it acts, for listings: A, B, link, mirror
-    roles: tuple[str, ...]  # every role it knows
+    clusters: tuple[str, ...]  # what it acts on, for listings: A, B, link, mirror
+    roles: tuple[str, ...]  # every role it has
     default_roles: tuple[str, ...] = ()  # those drawn when the user names none; empty: all roles
-    needs: str  # what a run must have; reads after "needs"
+    needs: str  # what a run must have; completes "it needs …"
     timing: Timing
     choices: Mapping[str, tuple[str, ...]] = NO_CHOICES  # parameters that a user may fix, and their values
-    loses_acknowledged: bool = False  # whether Kafka itself may lose acknowledged writes by it
+    loses_acknowledged: bool = False  # whether Kafka itself may lose acknowledged writes because of it
     color: str  # of its shading in reports
 
     def targets(self, shape: Shape) -> Sequence[Target]:
@@ -181,7 +182,7 @@ class Nemesis(Protocol):
         ...
 
     def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
-        """Choose the parameters, JSON values; pure. Everything random is settled here: a stored spec repeats it."""
+        """Choose the parameters, JSON values; pure. Everything random is drawn here: a stored spec repeats it."""
         ...
 
     def fix(self, fixed: Mapping[str, str]) -> dict[str, str]:
@@ -196,7 +197,7 @@ class Nemesis(Protocol):
         ...
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
-        """Do it, and prove that it bit.
+        """Inject it, and prove that it bit.
 
         Order: resolve the role, take the claims, register the undo, call `context.began`, act, prove.
         Raises: FaultSkippedError before anything is done when another fault forbids it; FaultError when it
@@ -205,8 +206,8 @@ class Nemesis(Protocol):
         ...
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Run the undo stack and wait (bounded) until the system shows it; returns what was seen.
+        """Run the undo stack and wait (bounded) until the system has recovered; returns what was seen.
 
-        Safe to call twice. Raises: ShatterError when the system is not well after it.
+        Safe to call twice. Raises: ShatterError when the system is not healthy after it.
         """
         ...

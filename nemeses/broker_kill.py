@@ -1,7 +1,7 @@
-"""`broker-kill`: kill -9 one broker or controller; start it again at healing and wait for full in-sync sets.
+"""`broker-kill`: kill -9 one broker or controller; restart it at healing and wait for full in-sync sets.
 
 It proves: the container is stopped and nothing listens where clients reached it. Data and address stay.
-It cannot do: lose what the operating system had not yet written to the disk; the page cache outlives the process.
+It cannot lose what the operating system had not yet written to disk: the page cache outlives the process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BrokerKill(Nemesis):
     """See the module."""
 
     name = "broker-kill"
-    description = "kill -9 a broker, chosen as leader, follower, controller or any, and start it again"
+    description = "kill -9 a broker, chosen as leader, follower, controller or any, and restart it"
     kind: NemesisKind = "broker"
     clusters: tuple[str, ...] = ("A", "B")
     roles = BROKER_ROLES
@@ -63,7 +63,7 @@ class BrokerKill(Nemesis):
         return brokers_available(topology)
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
-        """Kill, then look at the container and knock at its port."""
+        """Kill, then check the container and probe its port."""
         cluster, node, why = resolve_and_claim(context, spec)
         address = client_address(cluster, node)
         target = f"{node.name} ({why})"

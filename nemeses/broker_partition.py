@@ -1,8 +1,8 @@
 """`broker-partition`: cut one broker's replication listener, so that it serves clients but not its peers.
 
-Only the inter-broker port is cut, never the controllers' port: the quorum stays whole, the broker keeps its leases,
-and its partitions shrink to what it has alone.
-It proves: packets of the replication were dropped, and its port is closed to a connection from outside.
+Only the inter-broker port is cut, never the controllers' port: the quorum stays complete, the broker stays unfenced,
+and the in-sync sets of its partitions shrink to itself.
+It proves: replication packets were dropped, and its port is closed to a connection from outside.
 It cannot see: whether the in-sync sets shrank, which needs writes and the brokers' lag time.
 """
 
@@ -61,10 +61,10 @@ class BrokerPartition(Nemesis):
         return brokers_available(topology)
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
-        """Cut, and count what is dropped."""
+        """Cut, and count dropped packets."""
         direction = str(spec.params.get("direction", "both"))
         if direction not in netcut.DIRECTIONS:
-            raise FaultError(f"broker-partition knows directions {netcut.DIRECTIONS}, not {direction}")
+            raise FaultError(f"broker-partition has directions {netcut.DIRECTIONS}, not {direction}")
         cluster, node, why = resolve_and_claim(context, spec)
         port = cluster.repl_port
         target = f"{node.name} ({why})"
@@ -92,7 +92,7 @@ class BrokerPartition(Nemesis):
         )
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Join, and wait until the whole cluster has the broker, and the broker the others, in sync."""
+        """Reconnect, and wait until the broker is in sync everywhere, and the others with it."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))

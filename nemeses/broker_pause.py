@@ -1,4 +1,4 @@
-"""`broker-pause`: freeze one broker or controller, then let it go on with an old view of the world.
+"""`broker-pause`: freeze one broker or controller, then let it continue with an outdated view of the cluster.
 
 It proves: the node is frozen, and a client request that was answered before gets no answer.
 It cannot see: whether anybody needed the node during that time.
@@ -66,7 +66,7 @@ class BrokerPause(Nemesis):
         return brokers_available(topology)
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
-        """Freeze, then ask it something."""
+        """Freeze, then send it a request."""
         cluster, node, why = resolve_and_claim(context, spec)
         how = str(spec.params.get("how", WAYS[0]))
         address = client_address(cluster, node)

@@ -1,8 +1,8 @@
-"""`compaction`: the source's cleaner leaves gaps in what its mirror has not read yet.
+"""`compaction`: the source's cleaner leaves gaps in offsets that its mirror has not read yet.
 
-The mirror's link to the source is cut until the cleaner of the source has removed records behind all that the mirror
-can have. It proves: requests do not pass the link, and a read of the source from there on shows offsets without a
-record. It needs topics with cleanup.policy=compact (`--cleanup-policy compact`) that are written to with few keys.
+The mirror's link to the source is cut until the cleaner of the source has removed records after everything that the
+mirror can have. It proves: requests do not pass the link, and a read of the source from there on shows offsets without
+a record. It needs topics with cleanup.policy=compact (`--cleanup-policy compact`) that are written to with few keys.
 It cannot see: gaps below the mirror's reach, which are there as well after a while.
 """
 
@@ -22,7 +22,9 @@ class Compaction(SourceCutOff):
     """See the module."""
 
     name = "compaction"
-    description = "let the source's cleaner leave gaps that the mirror has not read, while its link to it is cut"
+    description = (
+        "let the source's cleaner leave gaps in offsets that the mirror has not read, while its link to it is cut"
+    )
     needs = f"{LINK_NEEDS}, and compacted topics"
     timing = Timing(least_s=1, most_s=4, settle_s=4)
     color = "#bab0ac"
@@ -38,7 +40,7 @@ class Compaction(SourceCutOff):
         return Availability(False, "no topic of the run is compacted; use --cleanup-policy compact")
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
-        """Cut, and wait for gaps behind the mirror's reach in every partition that is written to."""
+        """Cut, and wait for gaps after the mirror's reach in every partition that is written to."""
         cut = cut_off(context, spec)
         gaps = context.wait(
             lambda: _gaps(cut),
@@ -53,7 +55,7 @@ class Compaction(SourceCutOff):
 
 
 def _gaps(cut: CutOff) -> dict[tuple[str, int], tuple[int, int]] | None:
-    """Partition → its first gap behind the mirror's reach; None while none has one."""
+    """Partition → its first gap after the mirror's reach; None while none has one."""
     found = {}
     for info in cut.partitions():
         gap = first_gap(cut.cluster, info, cut.reach[info.topic, info.partition])

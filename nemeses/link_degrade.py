@@ -1,7 +1,7 @@
-"""`link-degrade`: slow the way from the mirror to a cluster: latency with jitter, a narrow bandwidth, or both.
+"""`link-degrade`: slow the link from the mirror to a cluster: latency with jitter, a low bandwidth, or both.
 
-It proves latency by the time a request takes, before and after, and a narrow link by the bytes that passed under
-load: unless the flow came near the limit, it says that it did not bite.
+It proves latency by the time of a request, before and after, and a low bandwidth by the bytes that passed under
+load: unless the flow came near the limit, it reports that the fault did not bite.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nemeses.support.link_targets import (
 
 MODES = ("latency", "bandwidth", "both")
 HEAL_S = 15.0
-PRESSED = 0.5  # of the limit: a flow below that was not held back
+PRESSED = 0.5  # of the limit: a flow below that was not throttled
 
 
 class LinkDegrade(Nemesis):
@@ -59,7 +59,7 @@ class LinkDegrade(Nemesis):
         return link_targets(shape, self.roles)
 
     def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
-        """How slow, how narrow, which brokers."""
+        """Latency, bandwidth, and which brokers."""
         return {
             **link_params(rng, shape, target),
             "mode": rng.choice(MODES),
@@ -76,7 +76,7 @@ class LinkDegrade(Nemesis):
         """Slow it down, and measure."""
         mode = str(spec.params.get("mode", "latency"))
         if mode not in MODES:
-            raise FaultError(f"link-degrade knows modes {MODES}, not {mode}")
+            raise FaultError(f"link-degrade has modes {MODES}, not {mode}")
         latency_ms = int(spec.params.get("latency_ms", 250)) if mode != "bandwidth" else 0
         jitter_ms = int(spec.params.get("jitter_ms", 0)) if mode != "bandwidth" else 0
         rate_kb_s = int(spec.params.get("rate_kb_s", 32)) if mode != "latency" else None
@@ -104,7 +104,7 @@ class LinkDegrade(Nemesis):
                 f"{flow[0]:.1f} KB/s went to {link.cluster} and {flow[1]:.1f} came, "
                 f"with {rate_kb_s} KB/s each way for each of {len(brokers)} brokers"
             )
-        # the latency of every request is enough: that the flow was also pressed depends on the load
+        # the latency of every request is enough: whether the flow was also throttled depends on the load
         return Injected(
             spec=spec,
             target=target,
@@ -114,7 +114,7 @@ class LinkDegrade(Nemesis):
         )
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Clear it, and wait until requests pass."""
+        """Remove it, and wait until requests pass."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))

@@ -1,9 +1,9 @@
-"""`link-partition`: cut the way from the mirror to a cluster, or to some of its brokers, in one of three manners.
+"""`link-partition`: cut the link from the mirror to a cluster, or to some of its brokers, in one of three ways.
 
 `black_hole`: connections stay and nothing arrives, in both directions or in one; `reset`: connections are reset;
-`down`: nothing listens. It proves: a Kafka request that passed before gets no answer, and one that goes to another
-broker still does. With one direction cut, the bytes say which: requests arrive and answers do not, or neither.
-It cannot see: packets lost at random, reordered or doubled, which TCP hides anyway.
+`down`: nothing listens. It proves: a Kafka request that passed before gets no answer, and one to another broker still
+does. With one direction cut, the byte counts show which: requests arrive and answers do not, or neither.
+It does not drop packets at random, reorder or duplicate them, which TCP hides anyway.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LinkPartition(Nemesis):
         return link_targets(shape, self.roles)
 
     def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
-        """Manner, direction (one way only for a black hole), brokers."""
+        """Mode, direction (one way only for a black hole), brokers."""
         mode = rng.choice(MODES)
         direction = rng.choice(DIRECTIONS) if mode == "black_hole" else "both"
         return {**link_params(rng, shape, target), "mode": mode, "direction": direction}
@@ -84,7 +84,7 @@ class LinkPartition(Nemesis):
         """Cut, and compare requests before and after."""
         mode, direction = str(spec.params.get("mode", "black_hole")), str(spec.params.get("direction", "both"))
         if mode not in MODES or direction not in DIRECTIONS:
-            raise FaultError(f"link-partition knows modes {MODES} and directions {DIRECTIONS}, not {mode}, {direction}")
+            raise FaultError(f"link-partition has modes {MODES} and directions {DIRECTIONS}, not {mode}, {direction}")
         link, brokers, target = claim_link(context, spec)
         before = [broker for broker in brokers if link.passes(broker)]
         context.undo.push(f"heal the link to {link.cluster}", link.heal)
@@ -105,7 +105,7 @@ class LinkPartition(Nemesis):
         )
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Join, and wait until requests pass again where they passed before."""
+        """Reconnect, and wait until requests pass again where they passed before."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))

@@ -1,12 +1,12 @@
-"""`mirror-crash`: the mirror's process kills itself at a named step of its work, and is started again.
+"""`mirror-crash`: the mirror's process kills itself at a named step of its work, and is restarted.
 
-A kill at a random moment hardly ever meets the moments that count: between the cut and its being stored, between the
-reassignment and the new leader. Which steps there are, the mirror says (`mirrors/reference/server/steps.py`): those of
-a start, of a stop, and of the cut after an unclean election on the source. The crash point is set from the start of the
-load on, until the process has died there or the scenario is over; a stop and a failback are in the scenario.
+A kill at a random moment hardly ever hits the critical moments: between the cut and storing it, between the
+reassignment and the new leader. The mirror defines the steps (`mirrors/reference/server/steps.py`): those of a start,
+of a stop, and of the cut after an unclean election on the source. The crash point is set from the start of the load
+on, until the process has died there or the scenario is over; a stop and a failback are in the scenario.
 
 It proves: the container ended, with the step as the last word of its log. It cannot see what the process had sent and
-nobody had received yet. A step that is never reached bites nothing, and the run says so.
+nobody had received yet. If the step is never reached, the fault did not bite, and the run reports that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nemeses.base import (
     Timing,
 )
 
-MOST_S = 24 * 3600.0  # armed for the whole run: its end cuts the waiting short
+MOST_S = 24 * 3600.0  # armed for the whole run: its end cuts the wait short
 LOOK_S = 0.1
 STAYS_UP_S = 1.5
 
@@ -42,17 +42,17 @@ class MirrorCrash(Nemesis):
     """See the module."""
 
     name = "mirror-crash"
-    description = "the mirror's process dies at a named step of a stop, a start or a cut, and is started again"
+    description = "the mirror's process dies at a named step of a stop, a start or a cut, and is restarted"
     kind: NemesisKind = "mirror"
     clusters: tuple[str, ...] = ("mirror",)
     roles: tuple[str, ...] = ("all",)
-    needs = "a mirror with named steps (reference) that the run comes to: a scenario that stops or starts it"
+    needs = "a mirror with named steps (reference) that the run reaches: a scenario that stops or starts it"
     timing = Timing(least_s=0, most_s=0, settle_s=0, whole_run=True)
     choices: Mapping[str, tuple[str, ...]] = {"step": STEPS, "route": ("A-B", "B-A", "B-C")}
     color = "#8c564b"
 
     def targets(self, shape: Shape) -> Sequence[Target]:
-        """Every process of the mirror that comes to the step first."""
+        """The first process of the mirror that reaches the step."""
         return (Target("mirror", "all"),) if shape.crash_points else ()
 
     def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class MirrorCrash(Nemesis):
         """Set the crash point, also in mirrors and processes that start later, until one has died there."""
         step, route = str(spec.params["step"]), str(spec.params["route"])
         context.undo.push("start what crashed", lambda: _start_stopped(context.topology, route))
-        context.undo.push(f"take back crash point {step}", lambda: _set(context.topology, route, step, on=False))
+        context.undo.push(f"clear crash point {step}", lambda: _set(context.topology, route, step, on=False))
         context.began(f"mirror {route} at {step}", dict(spec.params))
 
         def died() -> Sequence[Node] | None:
@@ -81,7 +81,7 @@ class MirrorCrash(Nemesis):
         nodes = context.wait(
             died,
             timeout_s=MOST_S,
-            what=f"mirror {route} to come to step {step}",
+            what=f"mirror {route} to reach step {step}",
             interval_s=LOOK_S,
             swallow=(MirrorError,),
         )
@@ -96,7 +96,7 @@ class MirrorCrash(Nemesis):
         )
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Start what died, and see that it stays up for a moment."""
+        """Start the dead process, and check that it stays up for a moment."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))
@@ -109,7 +109,7 @@ class MirrorCrash(Nemesis):
 
 
 def _mirrors(topology: Topology, route: str) -> list[Crashable]:
-    """The mirrors of a route, as they are there now: a scenario makes some of them late."""
+    """The current mirrors of a route: a scenario creates some of them late."""
     return [m for m in list(topology.mirrors) if isinstance(m, Crashable) and f"{m.source}-{m.destination}" == route]
 
 

@@ -1,6 +1,6 @@
-"""`mirror-kill`: kill -9 the mirror's process (or all of them) and start it again at healing.
+"""`mirror-kill`: kill -9 the mirror's process (or all of them) and restart it at healing.
 
-It proves: the containers are stopped. It cannot see whether the mirror carries records after healing: a broken
+It proves: the containers are stopped. It cannot see whether the mirror copies records after healing: a broken
 MirrorMaker 2 stays up; the final reads and the checkers judge that.
 """
 
@@ -41,7 +41,7 @@ class MirrorKill(Nemesis):
     """See the module."""
 
     name = "mirror-kill"
-    description = "kill -9 the mirror's process, one or all, and start it again"
+    description = "kill -9 the mirror's process, one or all, and restart it"
     kind: NemesisKind = "mirror"
     clusters: tuple[str, ...] = ("mirror",)
     roles = MIRROR_ROLES
@@ -62,7 +62,7 @@ class MirrorKill(Nemesis):
         return mirror_available(topology)
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
-        """Kill, then look at the containers."""
+        """Kill, then check the containers."""
         nodes = claim_mirror_nodes(context, spec)
         target = ", ".join(node.name for node in nodes)
         for node in nodes:
@@ -76,7 +76,7 @@ class MirrorKill(Nemesis):
         return Injected(spec=spec, target=target, nodes=list(states), bite=bite, state={"nodes": nodes})
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Start, and see that the processes stay up for a moment."""
+        """Start, and check that the processes stay up for a moment."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))

@@ -1,6 +1,6 @@
-"""`mirror-pause`: freeze the mirror's process (or all of them) and let it go on.
+"""`mirror-pause`: freeze the mirror's process (or all of them) and let it continue.
 
-It proves: the processes are frozen. It cannot see whether the mirror carries records after healing; the final reads
+It proves: the processes are frozen. It cannot see whether the mirror copies records after healing; the final reads
 and the checkers judge that.
 """
 
@@ -61,7 +61,7 @@ class MirrorPause(Nemesis):
         return mirror_available(topology)
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
-        """Freeze, then look at the processes."""
+        """Freeze, then check the processes."""
         nodes = claim_mirror_nodes(context, spec)
         how = str(spec.params.get("how", WAYS[0]))
         target = ", ".join(node.name for node in nodes)
@@ -74,7 +74,7 @@ class MirrorPause(Nemesis):
         return Injected(spec=spec, target=target, nodes=list(states), bite=bite, state={"nodes": nodes})
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Thaw, and see that the processes run."""
+        """Thaw, and check that the processes run."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))

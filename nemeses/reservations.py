@@ -1,4 +1,4 @@
-"""Which fault holds what: no two faults act on one node or link, and no cluster loses more nodes than it bears."""
+"""Which fault holds what: no two faults act on one node or link, and no cluster loses more nodes than it tolerates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.core.errors import FaultError
 
 
 class FaultSkippedError(FaultError):
-    """The fault was not injected, on purpose; the text is the reason that is recorded."""
+    """The fault was deliberately not injected; the text is the recorded reason."""
 
 
 class Claims:
@@ -36,7 +36,7 @@ class Claims:
                 if len(after) > limit:
                     held = f" ({', '.join(sorted(victims))} already)" if victims else ""
                     raise FaultSkippedError(
-                        f"{group} bears the loss of {limit} {'node' if limit == 1 else 'nodes'} at once, "
+                        f"{group} tolerates the loss of {limit} {'node' if limit == 1 else 'nodes'} at once, "
                         f"not {len(after)}{held}"
                     )
             for name in names:

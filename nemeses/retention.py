@@ -1,9 +1,9 @@
 """`retention`: records of the source expire before its mirror has read them.
 
-The mirror's link to the source is cut; as soon as more was written, the first half of it is deleted from every such
-partition, as retention does. It proves: requests do not pass the link, and the source's log start lies above all that
-it had when that was seen, so that no mirror can have the records between. Then the link is healed.
-It cannot see: what a consumer of the source, that is far behind, misses by it.
+The mirror's link to the source is cut; once more records were written, the first half of them is deleted in every such
+partition, as retention does. It proves: requests do not pass the link, and the source's log start is above everything
+it had when that was proven, so that no mirror can have the records in between. Then the link is healed.
+It cannot see: records that a lagging consumer of the source misses because of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nemeses.support.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, names
 from nemeses.support.direct import delete_records, high_watermark, topic_setting
 from nemeses.support.link_targets import LINK_NEEDS, links_available
 
-_LEAST = 20  # records behind the mirror's reach, of which half are deleted
+_LEAST = 20  # records after the mirror's reach, of which half are deleted
 _WRITTEN_S = 15.0
 
 
@@ -67,13 +67,13 @@ class Retention(SourceCutOff):
 
 
 def _written(cut: CutOff) -> list[tuple[PartitionInfo, int]] | None:
-    """Partitions with enough behind the mirror's reach, and their high watermarks; None while there is none."""
+    """Partitions with enough records after the mirror's reach, and their high watermarks; None while there is none."""
     ends = [(info, high_watermark(cut.cluster, info)) for info in cut.partitions()]
     return [(i, end) for i, end in ends if end - cut.reach[i.topic, i.partition] >= _LEAST] or None
 
 
 def _expire(context: FaultContext, cut: CutOff, spec: FaultSpec, info: PartitionInfo, offset: int) -> int:
-    """Delete what lies below the offset, and record it; returns the new log start. Raises: ClusterError."""
+    """Delete records below the offset, and record that; returns the new log start. Raises: ClusterError."""
     recorder, letter = context.recorder, cut.cluster.name
     target = (OpRecord(Action.TARGET, info.topic, info.partition, offset),)
     process = f"{spec.nemesis}-{spec.fault_id}-{info.topic}-{info.partition}"
@@ -84,7 +84,7 @@ def _expire(context: FaultContext, cut: CutOff, spec: FaultSpec, info: Partition
         recorder.complete(index, OpType.INFO, records=target, error="UNCONFIRMED", error_text=str(error))
         raise
     recorder.complete(index, OpType.OK, records=target)
-    with contextlib.suppress(StorageError):  # a full disk must not stop a fault half way; the run ends by it anyway
+    with contextlib.suppress(StorageError):  # a full disk must not stop a fault half-way; it ends the run anyway
         recorder.row(
             "configs",
             cluster=letter,

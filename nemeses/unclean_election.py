@@ -3,17 +3,17 @@
 Role `leader` (min.insync.replicas=1): the replication port of a partition's leader is cut; the in-sync set shrinks to
 the leader, which then acknowledges records alone; it is killed; the controller is asked for an unclean election.
 Role `elr` (min.insync.replicas=2): the same, but Kafka keeps eligible leader replicas (KIP-966): the high watermark
-stands still, nothing more is acknowledged with acks=all, and one of them is elected clean. It records what happened;
-that it does not bite is the expected outcome there.
+does not advance, nothing more is acknowledged with acks=all, and one of them is elected cleanly. It records what
+happened; not biting is the expected outcome there.
 
 It proves the loss with what the brokers hold: the leader's high watermark before it was killed, against the offset
 at which the new leader's first epoch begins (its `leader-epoch-checkpoint` file). Offsets in between were
-acknowledged and are gone, however fast new records take their places.
-On the destination the mirror is the only writer, so that the acknowledged records are the mirror's. A mirror that
-leads there itself is another story: `nemeses/support/mirror_led.py`.
-The killed leader may be alone in sync elsewhere, too: those partitions, of internal topics as well, are hit like the
-one that was drawn, recorded with the fault, and elected uncleanly when it heals, since Kafka elects nobody there.
-It cannot see: what producers with acks=1 were told beyond the high watermark.
+acknowledged and are gone, however fast new records reuse them.
+On the destination the mirror is the only writer, so the acknowledged records are the mirror's. Where the mirror itself
+leads, see `nemeses/support/mirror_led.py`.
+The killed leader may be alone in sync elsewhere, too: those partitions, including internal topics, are hit like the
+one that was drawn, recorded with the fault, and elected uncleanly when it heals, since Kafka elects no leader there.
+It cannot see: acknowledgements to producers with acks=1 beyond the high watermark.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class UncleanElection(Nemesis):
         )
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Start the old leader, which cuts off what only it had, elect where nobody leads, and wait until it is in
-        sync everywhere."""
+        """Start the old leader, which truncates what only it had, elect leaders where there is none, and wait until it
+        is in sync everywhere."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))
@@ -150,7 +150,7 @@ class UncleanElection(Nemesis):
 
     def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionInfo]:
         if spec.role not in MIN_INSYNC:
-            raise FaultError(f"unclean-election knows roles {', '.join(MIN_INSYNC)}, not {spec.role}")
+            raise FaultError(f"unclean-election has roles {', '.join(MIN_INSYNC)}, not {spec.role}")
         cluster = cluster_of(context.topology, spec)
         # the whole cluster is held: another missing node would change who can be elected
         held = {node.name for node in (*cluster.brokers.values(), *cluster.controllers.values())}

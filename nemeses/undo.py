@@ -1,4 +1,4 @@
-"""The way back of one fault: what undoes each of its acts, registered before the act, run in reverse order."""
+"""The undo stack of one fault: the undo of each act, registered before the act, run in reverse order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Step(NamedTuple):
 
 
 class UndoStack:
-    """Thread-safe. A step that succeeded is gone; one that failed stays for another try."""
+    """Thread-safe. A step that succeeded is removed; one that failed stays for another try."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -24,9 +24,9 @@ class UndoStack:
         self._closed = False
 
     def push(self, what: str, action: Callable[[], object]) -> None:
-        """Register how to undo what is about to be done. The action must be harmless when nothing was done.
+        """Register how to undo the next act. The action must be harmless when nothing was done.
 
-        Raises: FaultError after `close`: the fault was given up and must do nothing more.
+        Raises: FaultError after `close`: the fault was given up and must not act any more.
         """
         with self._lock:
             if self._closed:
@@ -40,7 +40,7 @@ class UndoStack:
             self._closed = True
 
     def run(self) -> list[str]:
-        """Undo everything, last act first; an error in one step never stops the others. Returns the errors."""
+        """Undo everything, last act first; an error in one step does not stop the others. Returns the errors."""
         errors = []
         with self._lock:
             for step in list(reversed(self._steps)):
@@ -58,7 +58,7 @@ class UndoStack:
         return self._closed
 
     def run_again(self) -> list[str]:
-        """Undo everything that was ever registered once more: for an act that took effect after its undo."""
+        """Undo everything that was ever registered again: for an act that took effect after its undo."""
         with self._lock:
             self._steps = list(self._all)
             return self.run()

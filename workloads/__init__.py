@@ -13,6 +13,6 @@ REGISTRY: Final[dict[str, Workload]] = {workload.name: workload for workload in 
 """Name → workload."""
 
 DESCRIPTIONS: Final[dict[str, str]] = {name: workload.description for name, workload in REGISTRY.items()}
-"""Name → what it does, in one line."""
+"""Name → description, in one line."""
 
 __all__ = ["DESCRIPTIONS", "REGISTRY"]

@@ -1,9 +1,9 @@
-"""What an administrator changes: drawn from the seed, the same for every run with that seed and those topics. Pure.
+"""An administrator's changes: drawn from the seed, the same for every run with that seed and those topics. Pure.
 
-While the source is written to: rules that allow readers come and go on it, rules that deny readers are made on the
-other clusters alone, and topics' configurations change on it. After a move the cluster that is written to now gets
-configurations of its own, and so does the one that was left: a mirror that still carries the old source's
-configurations shows by them. A cluster that a mirror writes to keeps the configurations that it is given.
+While the source is written to: ACLs that allow readers are created and deleted on it, ACLs that deny readers are
+created only on the other clusters, and topics' configurations change on it. After a move the cluster that is written to
+now gets configurations of its own, and so does the one that was left: they expose a mirror that still syncs the old
+source's configurations. A cluster that a mirror writes to gets no changes of configurations.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from harness.wire.acls import Binding
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _MIB: Final = 1024 * 1024
-_KEPT_ROUNDS: Final = 2  # after so many rounds a rule is deleted again
+_KEPT_ROUNDS: Final = 2  # a rule is deleted after this many rounds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """One change on one cluster: a rule that is made or deleted, or entries of a topic (named as on A)."""
+    """One change on one cluster: a rule that is created or deleted, or entries of a topic (named as on A)."""
 
     cluster: str
     f: F
@@ -33,7 +33,7 @@ class Act:
 
     @property
     def value(self) -> str:
-        """What is recorded of it: the rule's line, or the entries."""
+        """Its recorded value: the rule's line, or the entries."""
         if self.binding is not None:
             return self.binding.line()
         return ", ".join(f"{name}={value}" for name, value in self.entries.items())
@@ -50,7 +50,7 @@ class Situation:
 
 
 def situation(source: str, known: Collection[str], endpoints: Mapping[str, bool]) -> Situation:
-    """source: the first cluster that was written to; known: all that there were; endpoints: letter → writable."""
+    """source: the first cluster that was written to; known: all clusters so far; endpoints: letter → writable."""
     return Situation(
         source=source,
         writable=tuple(sorted(letter for letter, writable in endpoints.items() if writable)),
@@ -60,7 +60,7 @@ def situation(source: str, known: Collection[str], endpoints: Mapping[str, bool]
 
 
 class AdminPlan:
-    """Draws acts without end. topics: names on A; topics keep their names on other clusters, or rules name them so."""
+    """Draws an endless series of acts. topics: names on A, which rules use on every cluster."""
 
     def __init__(self, *, seed: int, topics: Sequence[str], authorizer: bool) -> None:
         self._random = Random(f"{seed}/administrator")
@@ -70,7 +70,7 @@ class AdminPlan:
         self._made: list[list[tuple[str, Binding]]] = []
 
     def acts(self, where: Situation) -> Iterator[Act]:
-        """What to do one after the other in one part of a run."""
+        """The acts of one part of a run, in order."""
         moved = where.source not in where.writable
         while True:
             topic = self._random.choice(self._topics)

@@ -1,15 +1,15 @@
-"""The workload `administration`: what `append` does, and an administrator who changes access rules and configurations.
+"""The workload `administration`: `append`, and an administrator who changes ACLs and configurations.
 
-The administrator (workloads.clients.administrator) does what workloads.admin_plan draws from the seed, on every cluster
-of the run: rules that allow readers on the source, rules that deny readers on the destination alone, topic
-configurations on the source while it is mirrored; after a failover configurations of the destination's own, and other
-ones on the source that was left. It looks at rules and configurations of all clusters between its changes. Access rules
-need clusters with an authorizer (`--authorizer`); without, only configurations change.
+The administrator (workloads.clients.administrator) makes changes that workloads.admin_plan draws from the seed, on
+every cluster of the run: ACLs that allow readers on the source, ACLs that deny readers only on the destination, topic
+configurations on the source while it is mirrored; after a failover the destination's own configurations, and others on
+the source that was left. Between its changes it takes snapshots of ACLs and configurations of all clusters. ACLs need
+clusters with an authorizer (`--authorizer`); without, only configurations change.
 
-Clients are super users: no rule binds them, so that the load goes on whatever the rules say. Retention never becomes
-shorter than two days: nothing expires by it.
+Clients are super users: ACLs do not bind them, so the load continues whatever the rules are. Retention never becomes
+shorter than two days, so nothing expires because of it.
 
-What it cannot show: what `append` cannot; whether brokers enforce the rules; rules of other resources than topics.
+Not covered: what `append` does not cover; whether brokers enforce the rules; rules of resources other than topics.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _KNOWN, _PLAN, _SOURCE = "administration clusters", "administration plan", "admi
 
 
 class Administration(Append):
-    """The workload. What the administrator knows over the parts of a run is in the context's `extra`."""
+    """The workload. The administrator's state across the parts of a run is in the context's `extra`."""
 
     name = "administration"
-    description = "what append does, and an administrator who changes ACLs and topic configurations on every cluster"
+    description = "append, and an administrator who changes ACLs and topic configurations on every cluster"
 
     def clients(self, context: WorkloadContext, stop: StopSignal) -> dict[str, Client]:
         """Append's clients, and the administrator."""

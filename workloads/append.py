@@ -6,17 +6,17 @@ Producers run on every writable endpoint, by option `producer`:
 - `idempotent`: the same with producer id and sequence.
 - `transactional`: one transaction at a time per producer, some aborted on purpose (workloads.clients.transactions).
 
-A *process* is one logical, single-threaded actor with at most one operation under way (`p3`; after an `info` its place
-is taken by `p3.1`). A *client* is one incarnation of a confluent-kafka object (`A-producer-0#2`). One plain or
-idempotent producer carries `processes` processes, a transactional one carries one, and so does one that lives shortly
-(`client_life`: so many operations, then a new client takes its place, transactional ones under another
-transactional.id, as jobs and lambdas do). `txn_hold` keeps transactions open, as stream processors do. Values say who
-sent them (workloads.values). How operations end: workloads.clients.sends and workloads.clients.transactions;
-which errors are definite: workloads.clients.error_table; consumers: workloads.clients.consumers; the end of the run:
+A *process* is one logical, single-threaded actor with at most one pending operation (`p3`; after an `info` it is
+replaced by `p3.1`). A *client* is one incarnation of a confluent-kafka object (`A-producer-0#2`). One plain or
+idempotent producer serves `processes` processes, a transactional or short-lived one serves one (`client_life`: number
+of operations after which a new client replaces it, transactional ones under another transactional.id, as jobs and
+lambdas do). `txn_hold` keeps transactions open, as stream processors do. Values identify their sender
+(workloads.values). How operations end: workloads.clients.sends and workloads.clients.transactions; which errors are
+definite: workloads.clients.error_table; consumers: workloads.clients.consumers; the end of the run:
 workloads.final_reads.
 
-What it cannot show: what groups do (no consumer joins one), what compaction and keys do (keys are process names), and
-anything about messages with headers or null values.
+Not covered: groups (no consumer joins one), compaction and keys (keys are process names), and messages with headers or
+null values.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from workloads.final_reads import read_everything
 from workloads.plan import SendPlan
 from workloads.values import Names, run_tag
 
-_UNLIMITED: Final = 400.0  # operations a second that the floor counts with when the rate is not limited
+_UNLIMITED: Final = 400.0  # operations a second that the floor assumes when the rate is not limited
 _TXN_PER_PRODUCER: Final = 5.0  # transactions a second one producer manages on a slow machine
 _LIVES_PER_PRODUCER: Final = 3.0  # incarnations a second, likewise
 _FLOOR_SHARE: Final = 0.1
 
 
 def check_options(options: WorkloadOptions) -> None:
-    """Raise UsageError, naming the option, for a value that makes no sense."""
+    """Raise UsageError, naming the option, for an invalid value."""
     least = {"topics": 1, "partitions": 1, "replication": 1, "producers": 1, "processes": 1, "max_records": 1}
     least |= {"consumers": 0, "value_bytes": 0, "client_life": 0, "txn_hold": 0}
     for name, minimum in least.items():
@@ -55,7 +55,7 @@ def check_options(options: WorkloadOptions) -> None:
     if options.rate < 0:
         raise UsageError(f"workload option rate is {options.rate:g}; give operations per second, or 0 for no limit")
     if not 0 <= options.abort_ratio <= 1:
-        raise UsageError(f"workload option abort_ratio is {options.abort_ratio:g}; it must lie between 0 and 1")
+        raise UsageError(f"workload option abort_ratio is {options.abort_ratio:g}; it must be between 0 and 1")
     choices = {
         "producer": ("plain", "idempotent", "transactional"),
         "isolation": ("read_uncommitted", "read_committed"),
@@ -71,7 +71,7 @@ def check_options(options: WorkloadOptions) -> None:
 
 
 class Append:
-    """The workload. Stateless: everything of a run is in its context and its load."""
+    """The workload. Stateless: all state of a run is in its context and its load."""
 
     name = "append"
     description = "unique records to random partitions (plain, idempotent or transactional), read on every cluster"
@@ -86,12 +86,12 @@ class Append:
         ]
 
     def floor(self, options: WorkloadOptions, *, time_limit_s: float) -> Floor:
-        """A tenth of the operations that the rate asks for, and a few polls: what a slow machine under faults manages.
+        """A tenth of the operations of the rate, and a few polls: what a slow machine under faults achieves.
 
-        Sends: 10 % of rate × time (rate 0 counts as 400/s; transactions as 5/s per producer at most, and as one per
-        hold; operations of clients that live shortly as three lives a second).
+        Sends: 10 % of rate × time (rate 0 counts as 400/s; transactions as at most 5/s per producer, and one per hold;
+        operations of short-lived clients as three incarnations a second).
         Polls with records: one per five seconds. Records read on the destination: half as many as sends.
-        Carried under each fault: a tenth of what a second brings; under all faults: half of the partitions.
+        Mirrored under each fault: a tenth of a second's records; under all faults: half of the partitions.
         """
         check_options(options)
         rate = min(options.rate or _UNLIMITED, _UNLIMITED)
@@ -113,7 +113,7 @@ class Append:
     def start(self, context: WorkloadContext) -> ThreadedLoad:
         """Start producers on every writable endpoint and consumers on every endpoint; returns at once.
 
-        Raises UsageError for options that make no sense.
+        Raises UsageError for invalid options.
         """
         stop = StopSignal()
         return ThreadedLoad(self.clients(context, stop), stop)
@@ -121,7 +121,7 @@ class Append:
     def clients(self, context: WorkloadContext, stop: StopSignal) -> dict[str, Client]:
         """The clients of `start`, by their roles; for workloads that add others to them.
 
-        Raises UsageError for options that make no sense.
+        Raises UsageError for invalid options.
         """
         check_options(context.options)
         bucket = TokenBucket(context.options.rate, clock=context.clock)

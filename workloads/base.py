@@ -1,4 +1,4 @@
-"""The shape of a workload: clients under load, a floor below which nothing was proven, and final reads."""
+"""The interface of a workload: clients under load, a floor below which nothing was proven, and final reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.history.recording import Recorder
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSpec:
-    """A topic to be made on the source before the load."""
+    """A topic to be created on the source before the load."""
 
     name: str
     partitions: int
@@ -22,10 +22,10 @@ class TopicSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """The least load that proves anything. Below it the verdict is `unknown` (kind `thin`).
+    """The minimum load that proves anything. Below it the verdict is `unknown` (kind `thin`).
 
-    carried_under_fault: records that the mirror carries while each fault holds or soon after; partitions_under_faults:
-    of how many partitions it carries any under all faults together.
+    carried_under_fault: records that the mirror must copy during each fault or soon after; partitions_under_faults:
+    number of partitions of which it must copy any under all faults together.
     """
 
     ok_sends: int
@@ -38,7 +38,7 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadOptions:
-    """What a user chooses. rate: operations per second over all producers (0: as fast as they can)."""
+    """The user's options. rate: operations per second over all producers (0: as fast as they can)."""
 
     topics: int = 2
     partitions: int = 4
@@ -49,14 +49,14 @@ class WorkloadOptions:
     consumers: int = 2  # per cluster
     processes: int = 8  # logical processes per producer client
     max_records: int = 4  # records per send operation: 1 … this
-    client_life: int = 0  # operations after which a producer client makes way for a new one; 0: it stays
-    abort_ratio: float = 0.2  # of transactions that are aborted on purpose
+    client_life: int = 0  # operations after which a producer client is replaced by a new one; 0: never
+    abort_ratio: float = 0.2  # share of transactions that are aborted on purpose
     txn_hold: float = 0.0  # seconds that transactions stay open after their records were written
     isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
     acks: Literal["all", "1"] = "all"
     value_bytes: int = 0  # pad values to this size
     topic_config: Mapping[str, str] = field(default_factory=dict)
-    authorizer: bool = False  # whether the clusters have one, so that access rules can be made
+    authorizer: bool = False  # whether the clusters have one, so that ACLs can be created
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Endpoint:
 
 @dataclass(kw_only=True)
 class WorkloadContext:
-    """What a workload runs with. Contexts of one run share `extra` (use dataclasses.replace), e.g. after a failover."""
+    """The context of a workload. Contexts of one run share `extra` (use dataclasses.replace), e.g. after a failover."""
 
     run_id: str
     seed: int
@@ -95,7 +95,7 @@ class LoadCounts:
 
 
 class Load(Protocol):
-    """Clients at work, in threads of their own."""
+    """Running clients, in threads of their own."""
 
     def counts(self) -> LoadCounts:
         """Figures so far; never blocks."""
@@ -106,7 +106,7 @@ class Load(Protocol):
         ...
 
     def stop(self, *, timeout_s: float) -> None:
-        """End every client within the time; operations under way complete as info."""
+        """End every client within the time; pending operations complete as info."""
         ...
 
 
@@ -127,7 +127,7 @@ class FinalRead:
 
 @runtime_checkable
 class AsksOfMirror(Protocol):
-    """A workload that needs options of the mirror: set where the mirror has them and the user chose nothing."""
+    """A workload that needs options of the mirror: set if the mirror has them and the user chose nothing."""
 
     mirror_options: Mapping[str, str]
 
@@ -143,7 +143,7 @@ class Workload(Protocol):
         ...
 
     def floor(self, options: WorkloadOptions, *, time_limit_s: float) -> Floor:
-        """The least load for a run of this length; modest, for slow machines."""
+        """The minimum load for a run of this length; modest, for slow machines."""
         ...
 
     def start(self, context: WorkloadContext) -> Load:

@@ -1,14 +1,14 @@
-"""The final reads: fresh clients read every partition of every cluster from its start to the highest offset known.
+"""The final reads: fresh clients read every partition of every cluster from its start to the highest known offset.
 
 Per cluster and isolation level one consumer reads all partitions at once. The *target* of a partition is its high
-watermark, asked at the start and again once everything was reached, until nothing grew meanwhile. It holds for both
-isolation levels: a read_committed read that has come to the last stable offset waits for open transactions below the
-high watermark to end, and is not complete when they do not.
-Reached means the consumer's place, not its last record: markers and compacted offsets at the end count as passed.
-Whether an acknowledged offset lies at or above the high watermark (so that A itself lost it) is for the checkers.
+watermark, queried at the start and again once everything was reached, until nothing grew meanwhile. It is the same for
+both isolation levels: a read_committed read that has reached the last stable offset waits for open transactions below
+the high watermark to end, and is incomplete when they do not.
+Reached refers to the consumer's position, not its last record: markers and compacted offsets at the end count as read.
+Whether an acknowledged offset is at or above the high watermark (so that A itself lost it) is for the checkers.
 
-Every partition gets exactly one row per isolation level, complete or not. A topic that is absent, a cluster that
-does not answer, and a time-out each give rows that say so: never silence.
+Every partition gets exactly one row per isolation level, complete or not. An absent topic, a cluster that does not
+answer, and a time-out each give rows that state it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARGIN_S: Final = 5.0  # for closing clients after the deadline
 
 
 def isolations(options: WorkloadOptions) -> tuple[str, ...]:
-    """Levels to read at: always read_uncommitted; read_committed when it was asked for or transactions were written."""
+    """Levels to read at: always read_uncommitted; read_committed when requested or when transactions were written."""
     if options.producer == "transactional" or options.isolation == "read_committed":
         return ("read_uncommitted", "read_committed")
     return ("read_uncommitted",)

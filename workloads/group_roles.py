@@ -1,9 +1,9 @@
-"""Which consumer groups the workload `groups` has, and where each of them works. Pure.
+"""The consumer groups of the workload `groups`, and where each of them works. Pure.
 
-A load has a *home*, the cluster that clients write to, and may have a *destination*, to which a mirror carries the
-home's records at that time. A group works on the home of every load, so after a failover it goes on where its offsets
-were synced to. Two are different: one moves to the destination while the mirror goes on (consumers that migrate
-first), and one never leaves the cluster that it began on.
+A load has a *home*, the cluster that clients write to, and may have a *destination*, to which a mirror copies the
+home's records at that time. A group works on the home of every load, so after a failover it resumes where its offsets
+were synced to. There are two exceptions: one moves to the destination while the mirror still runs (consumers that
+migrate first), and one never leaves its first cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Protocol = Literal["classic", "consumer", "share"]
 
 @dataclass(frozen=True, kw_only=True)
 class GroupRole:
-    """One group. reset: `auto.offset.reset`; of a share group its own default. members: clients of it on one cluster.
+    """One group. reset: `auto.offset.reset`; for a share group its own default. members: its clients on one cluster.
 
-    moves_early: it leaves the home after some seconds and goes on at the destination. stays: on its first cluster.
+    moves_early: it leaves the home after some seconds and resumes on the destination. stays: on its first cluster.
     """
 
     name: str
@@ -32,7 +32,7 @@ class GroupRole:
 
 
 ROLES: Final = (
-    # Commits past the last stable offset while a transaction is open: the offset that a mirror must clamp.
+    # Commits past the last stable offset while a transaction is open: an offset that a mirror must clamp.
     GroupRole(name="dirty-latest", isolation="read_uncommitted"),
     GroupRole(name="dirty-earliest", isolation="read_uncommitted", reset="earliest"),
     GroupRole(name="shared", reset="earliest", members=2),
@@ -45,9 +45,9 @@ ROLES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Stay:
-    """Where a member works, one after the other. seconds: None until the end of the load.
+    """One of the places where a member works in turn. seconds: None until the end of the load.
 
-    synced: whether it waits before it joins until a mirror has carried the group's offsets there.
+    synced: whether it waits before it joins until a mirror has synced the group's offsets there.
     """
 
     cluster: str
@@ -58,7 +58,7 @@ class Stay:
 def stays_of(role: GroupRole, *, home: str | None, others: Sequence[str], first: str, early_s: float) -> list[Stay]:
     """Where the members of a group work during one load; empty: nowhere.
 
-    home: the cluster that is written to; None when there is none. others: clusters that its records reach now.
+    home: the cluster that is written to; None when there is none. others: clusters that its records are mirrored to.
     first: the home of the run's first load.
     """
     if home is None or (role.stays and home != first):

@@ -1,20 +1,20 @@
-"""The workload `groups`: append's producers, and consumer groups that join, commit, and go on on the other cluster.
+"""The workload `groups`: append's producers, and consumer groups that join, commit, and resume on the other cluster.
 
 To append's clients it adds:
 
 - groups that subscribe and commit (workloads.group_roles says which): read_committed and read_uncommitted ones, with
   `auto.offset.reset` latest and earliest, of one and of two members, of the classic and of the new protocol, and a
-  share group. After a failover the same group ids go on at the destination, once clients have written there: what is
-  written before a group comes back is what an offset beyond the log's end loses. One group moves there early and works
-  there while the mirror goes on; one never leaves its first cluster.
-- producers that hold transactions open for seconds, two partitions in turn, so that at every moment a last stable
-  offset lies seconds behind its log's end, and a read_uncommitted group commits beyond it.
+  share group. After a failover the same group ids resume on the destination, once clients have written there: an offset
+  beyond the log's end loses what was written before the group resumes. One group moves there early and works there
+  while the mirror still runs; one never leaves its first cluster.
+- producers that hold transactions open for seconds, on two partitions in turn, so that at every moment a last stable
+  offset is seconds behind its log's end, and a read_uncommitted group commits beyond it.
 
 Every subscription, change of assignment, commit and fetch of offsets is an operation. A member commits what it has
-processed twice a second and when it leaves, never while its partitions are taken away; what the next member then reads
-again is a rewind of less than a commit interval.
+processed twice a second and when it leaves, never while its partitions are revoked; records that the next member then
+rereads are a rewind of less than a commit interval.
 
-What it cannot show: static members, manual assignments that commit, offsets committed in transactions.
+Not covered: static members, manual assignments that commit, offsets committed in transactions.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ _FIRST: Final = "groups.first"  # key in the context's extra: the cluster of the
 
 
 class Groups(Append):
-    """The workload. Stateless: everything of a run is in its context and its load."""
+    """The workload. Stateless: all state of a run is in its context and its load."""
 
     name = "groups"
-    description = "append's producers, transactions held open, and consumer groups that commit and change clusters"
+    description = (
+        "append's producers, transactions held open, and consumer groups that commit and move between clusters"
+    )
     mirror_options: Mapping[str, str] = {"group_offsets": "true"}
 
     def clients(self, context: WorkloadContext, stop: StopSignal) -> dict[str, Client]:
@@ -72,7 +74,7 @@ class Groups(Append):
         return clients
 
     def final_reads(self, context: WorkloadContext, *, timeout_s: float) -> Sequence[FinalRead]:
-        """As append's, at both isolation levels: the holders write transactions whatever the producers do."""
+        """As append's, at both isolation levels: the holders write transactions regardless of the producers."""
         options = replace(context.options, producer="transactional", acks="all")
         return super().final_reads(replace(context, options=options), timeout_s=timeout_s)
 

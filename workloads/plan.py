@@ -15,9 +15,8 @@ class SendPlan:
     """Draws the records of one producer's operations, and whether its transactions are to be aborted.
 
     targets: every (topic, partition) it may write to. role: the producer's name without incarnation. tag: the run's
-    (workloads.values). processes: how many share the producer. Each of several writes to a share of the
-    targets, which overlaps its neighbour's by one, so that a partition that answers no more holds up those processes
-    alone.
+    (workloads.values). processes: how many share the producer. With several, each writes to a share of the targets,
+    which overlaps its neighbour's by one, so that a partition that does not answer blocks only those processes.
     """
 
     def __init__(
@@ -46,12 +45,12 @@ class SendPlan:
         self._seq = 0
 
     def use_client(self, client: str) -> None:
-        """Values are numbered anew under each client incarnation."""
+        """Restart the numbering of values, as for each client incarnation."""
         self._prefix = f"{self._tag}/{client}"
         self._seq = 0
 
     def records(self, process: str) -> list[OpRecord]:
-        """One to `max_records` records for random partitions of the process's share, as an invocation carries them."""
+        """One to `max_records` records for random partitions of the process's share, as in an invocation."""
         random, seq = self._random, self._seq
         targets = self._shares.get(process) or self._share(process)
         count = 1 + int(random() * self._max) if self._max > 1 else 1
@@ -66,7 +65,7 @@ class SendPlan:
         return records
 
     def _share(self, process: str) -> tuple[tuple[str, int], ...]:
-        """The targets of a process; one that takes another's place (`p3.1` of `p3`) takes its share."""
+        """The targets of a process; a replacement (`p3.1` of `p3`) takes over its share."""
         base = process.split(".")[0]
         if base not in self._shares:
             step = -(-len(self._targets) // self._processes)

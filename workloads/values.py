@@ -2,9 +2,9 @@
 
 A value is `RUN/CLIENT:PROCESS:SEQ`, e.g. `1x9k2f/A-producer-0#1:p3.1:57`, or `…:57:xxxx` with padding: a tag of the
 run, the client incarnation that sent it, the process on whose behalf, and the number of the record within its client
-incarnation. It holds no attempt number, so each retry carries the same value, and no comma, space or quote.
+incarnation. It has no attempt number, so each retry sends the same value, and no comma, space or quote.
 Clients are numbered over the whole run (`Names`), so a value is unique over clusters and scenario steps as well; the
-tag makes another run's record (left-over data, a wrong cluster) a stranger.
+tag makes another run's record (left-over data, a wrong cluster) recognisable.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def make_value(prefix: str, seq: int, size: int = 0) -> str:
 
 
 def parse_value(value: str) -> ParsedValue | None:
-    """The parts of a value that `make_value` made; None for any other text."""
+    """The parts of a value that `make_value` made; None for other text."""
     match = _VALUE.fullmatch(value)
     if match is None:
         return None
@@ -59,7 +59,7 @@ def parse_value(value: str) -> ParsedValue | None:
 
 
 def next_process(process: str) -> str:
-    """The name that takes the place of a retired process: `p3` → `p3.1` → `p3.2`."""
+    """The name that replaces a retired process: `p3` → `p3.1` → `p3.2`."""
     base, _, generation = process.partition(".")
     return f"{base}.{int(generation or 0) + 1}"
 
@@ -67,8 +67,8 @@ def next_process(process: str) -> str:
 class Names:
     """Hands out names that are unique over a run. Thread-safe.
 
-    Kept in the context's `extra`, so that a later start of the workload in the same run (after a failover, say)
-    goes on counting. Contexts of one run share it when they are made by `dataclasses.replace`.
+    Kept in the context's `extra`, so that a later start of the workload in the same run (e.g. after a failover)
+    continues the numbers. Contexts of one run share it when they are made by `dataclasses.replace`.
     """
 
     def __init__(self) -> None:

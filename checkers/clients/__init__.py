@@ -1,1 +1,1 @@
-"""What clients saw: checkers of section 1 of the catalogue, one a file."""
+"""What clients saw: checkers of section 1 of the catalogue, one per file."""

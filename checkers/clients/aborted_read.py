@@ -1,15 +1,15 @@
-"""`aborted_read` and `precommitted_read`: reads of what was undone, or not yet done.
+"""`aborted_read` and `precommitted_read`: reads of data that was aborted, or not yet committed.
 
-Proves: `aborted_read`: a read_committed poll returned a value of a transaction that was aborted or failed (G1a), by its
-client or by the log that holds the copy (a mirror's own transactions included); or any poll returned a value whose send
-definitely failed. A log that ends with COMMIT what its client was told is aborted, or holds what was refused, shows it
-to whoever reads: that counts, too. Where a value was sent again, a copy counts by the send that was told its offset;
-what may be the copy of a lawful send is no anomaly.
-`precommitted_read`: a read_committed poll returned a value of a transaction, and had completed, before anybody asked to
-commit it; or an operation read a value that it had itself sent and not yet committed.
+Proves: `aborted_read`: a read_committed poll returned a value of a transaction that was aborted or failed (G1a),
+according to its client or to the log that holds the copy (a mirror's own transactions included); or any poll returned a
+value whose send definitely failed. It also counts when the log ends a transaction with COMMIT that its client was told
+is aborted, or holds a refused record: any reader may see it. Where a value was sent again, a copy is attributed to the
+send that was acknowledged at its offset; a copy that may stem from a successful send is no anomaly.
+`precommitted_read`: a read_committed poll returned a value of a transaction, and had completed, before its commit was
+requested; or an operation read a value that it had itself sent and not yet committed.
 
-Cannot see: transactions whose end is unknown; reads of which the isolation level is unknown; for `precommitted_read`
-by others, commits that nobody asked for in this history. A read_uncommitted reader may see aborted data lawfully.
+Cannot see: transactions whose end is unknown; reads whose isolation level is unknown; for `precommitted_read` by
+others, commits whose request is not in this history. A read_uncommitted reader may see aborted data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ABORTED_READ = AnomalyKind(
     severity=Severity.S2,
     told="showed aborted values",
     section=1,
-    what="a read_committed reader sees no value of an aborted transaction, and nobody one whose send failed",
+    what="a read_committed reader sees no value of an aborted transaction, and no reader a value whose send failed",
     limitations="transactions whose end is unknown; polls of unknown isolation level",
     sources=("Adya: G1a", "Jepsen: jepsen.tests.kafka G1a", "KAFKA-17754", "KIP-890"),
     forms=("aborted", "failed"),
@@ -37,19 +37,19 @@ PRECOMMITTED_READ = AnomalyKind(
     severity=Severity.S2,
     told="showed values before their commit",
     section=1,
-    what="no read_committed reader sees a record before its commit is asked for, and no operation its own before that",
+    what="no read_committed reader sees a record before its commit is requested, and no operation its own before that",
     limitations="transactions whose commit is not in the history; polls of unknown isolation level",
     sources=("Jepsen: jepsen.tests.kafka precommitted-read",),
 )
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Undone values that were read, or can be, and values read too early: one row per value and place."""
+    """Aborted or failed values that were read, or can be, and values read too early: one row per value and place."""
     rows = t.suspects.where("is_undone").withColumn("p", F.explode("places"))
     rows = rows.where(shown_undone(t, F.col("p"))).select(
         "value", "outcome", "op", "done_index", "decided_index", "p.*"
     )
-    # Of several sends that a copy may stem from, the last; the log speaks of all of them.
+    # Of several sends that a copy may stem from, the last; the log counts for all of them.
     last = Window.partitionBy("value", *KEY, "offset").orderBy(F.desc("op"))
     rows = rows.withColumn("n", F.row_number().over(last)).where("n = 1")
     refused = F.col("outcome") == "failed"
@@ -101,7 +101,7 @@ def _own(t: Tables) -> DataFrame:
 
 
 def _precommitted(t: Tables) -> DataFrame:
-    """What read_committed polls returned before its commit was asked for: one row per value and place."""
+    """Values that read_committed polls returned before their commit was requested: one row per value and place."""
     reads = t.near_reads.where("isolation = 'read_committed' and value is not null and offset is not null")
     place = [*KEY, "offset", "value"]
     reads = reads.groupBy(*place).agg(F.min("op_index").alias("op_index")).withColumn("p", F.struct(*KEY, "offset"))
@@ -109,11 +109,11 @@ def _precommitted(t: Tables) -> DataFrame:
         "value",
         F.struct(*KEY, "offset").alias("s"),
         *(F.col(c).alias(f"sent_{c}") for c in ("op", "outcome")),
-        # Outside transactions nothing has to be waited for; when the commit was asked for may not be known either.
+        # Outside transactions there is no commit to wait for; the time of the commit request may also be unknown.
         F.coalesce("commit_asked", F.lit(-1)).alias("asked"),
     )
     rows = reads.join(sends, "value").withColumn("told", told(F.col("p"), F.col("s")))
-    # Whoever was told this offset sent it, else anybody may have; the earliest request counts.
+    # The send that was acknowledged at this offset counts, else any send of the value; the earliest request counts.
     rows = rows.withColumn("any_told", F.max("told").over(Window.partitionBy(*place))).where("told or not any_told")
     early = rows.groupBy(*place, "op_index").agg(
         F.min("asked").alias("asked"),
@@ -126,7 +126,7 @@ def _precommitted(t: Tables) -> DataFrame:
         "precommitted_read",
         ops=op_list("op", "op_index", asked),
         explain=sentence(
-            "a read_committed poll returned %s at offset %s of %s-%s on %s before anybody asked to commit it",
+            "a read_committed poll returned %s at offset %s of %s-%s on %s before its commit was requested",
             *("value", "offset", "topic", "partition", "cluster"),
         ),
     )

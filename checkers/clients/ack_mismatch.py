@@ -1,11 +1,11 @@
 """`ack_mismatch`: a producer was told an offset at which another record is stored.
 
-Proves: of an acknowledged record v with offset o, no reader and no log shows v at o, and either v is at another offset
-of its partition (form `elsewhere`), or v is nowhere and the log that counts holds another record at o that was there
-already when v was acknowledged (form `overlaid`). The latter is how a broker answers that takes a new record for a
-repetition of an old one.
+Proves: for an acknowledged record v with offset o, no reader and no log shows v at o, and either v is at another offset
+of its partition (form `elsewhere`), or v is nowhere and the authoritative log holds another record at o that was there
+already when v was acknowledged (form `overlaid`). The latter is how a broker answers when it mistakes a new record for
+a duplicate of an old one.
 
-Cannot see: a record that was stored, lost, and its offset used again (that is `lost_write`); acknowledgements without
+Cannot see: a record that was stored, lost, and its offset reused (that is `lost_write`); acknowledgements without
 an offset; `overlaid` without evidence of the log.
 """
 
@@ -23,7 +23,7 @@ ACK_MISMATCH = AnomalyKind(
     told="stored other records than it acknowledged",
     section=1,
     what="the record stored at an acknowledged offset is the record that was acknowledged there",
-    limitations="acknowledgements without an offset; offsets used again after a loss; logs without evidence",
+    limitations="acknowledgements without an offset; offsets reused after a loss; logs without evidence",
     sources=("redpanda#31659", "KIP-98", "KIP-1279"),
     forms=("elsewhere", "overlaid"),
 )
@@ -59,8 +59,8 @@ def _overlaid(t: Tables) -> DataFrame | None:
         *place, F.coalesce("value", F.concat(F.lit("a "), "control_type", F.lit(" marker"))).alias("now")
     )
     rows = told.join(now, place).where("value != now")
-    # Since when is the other record known to be there? Its own acknowledgement here, a read, or an earlier look; or,
-    # for a mirrored record, its acknowledgement elsewhere before this one was even sent.
+    # Since when is the other record known to be there? By its own acknowledgement here, a read, or an earlier
+    # snapshot; or, for a mirrored record, by its acknowledgement elsewhere before this one was even sent.
     sent = t.near_sends.where("done_ns is not null and outcome in ('acked', 'committed')")
     sent = sent.select(
         F.col("value").alias("now"),

@@ -1,17 +1,18 @@
-"""`cycle_G0` and `cycle_G1c`: transactions of which each depends on the next, round to the first.
+"""`cycle_G0` and `cycle_G1c`: transactions that depend on each other in a cycle.
 
-Proves: in the graph of `dependencies`, a strongly connected component whose edges are ww alone (`cycle_G0`), or one
-with wr edges in it (`cycle_G1c`): form `wr` when wr edges alone close a cycle, so that each transaction read what the
-next one had not committed before; form `mixed` when ww edges are needed. One row per component, with a shortest cycle.
+Proves: in the graph of `dependencies`, a strongly connected component with only ww edges (`cycle_G0`), or one
+with wr edges in it (`cycle_G1c`): form `wr` when wr edges alone close a cycle, so that each transaction read records
+that the next had not committed yet; form `mixed` when ww edges are needed. One row per component, with a shortest
+cycle.
 
-Kafka takes records of open transactions into the log as they come, so `cycle_G0` is lawful, and `cycle_G1c/mixed` too:
-a transaction may write, be overtaken in that partition by another that commits, and then read that one's records. That
-a read_committed reader sees only what was committed before forbids `wr` alone.
+Kafka appends records of open transactions to the log as they arrive, so `cycle_G0` is allowed, and `cycle_G1c/mixed`
+too: a transaction may write, be overtaken in that partition by another that commits, and then read that one's records.
+Read_committed isolation, under which a reader sees only what was committed before, forbids only `wr`.
 
-Process and real-time order are no edges. Nor are anti-dependencies (rw): a consumer's position is no predicate.
+Process and real-time order are not edges. Nor are anti-dependencies (rw): a consumer's position is not a predicate.
 
-The graph stays on Spark: tangles of it (`tangles`) are taken apart by workers, bundled. One tangle must fit a worker;
-over `MOST_EDGES` the checker gives no answer, and the verdict is unknown.
+The graph stays on Spark: workers process its tangles (`tangles`) in bundles. One tangle must fit a worker;
+above `MOST_EDGES` the checker gives no answer, and the verdict is unknown.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SOURCES = (
     "Jepsen: jepsen.tests.kafka",
 )
 _BLIND = (
-    "polls in a transaction that do not name it; transactions of unknown end that nobody read; anti-dependencies; "
+    "polls in a transaction that do not name it; transactions of unknown end that no one read; anti-dependencies; "
     "process and real-time order"
 )
 G0 = AnomalyKind(
@@ -60,11 +61,11 @@ G1C = AnomalyKind(
     forms=("wr", "mixed"),
 )
 MOST_EDGES = 5_000_000
-"""Edges of one tangle: a worker holds some 500 MiB for a million."""
+"""Most edges of one tangle: a worker needs some 500 MiB for a million."""
 BUNDLE_EDGES = 200_000
-"""Edges that one task takes, where tangles allow it."""
+"""Edges per task, where tangles allow it."""
 TOLD_EDGES = 6
-"""Edges that a witness's sentence names."""
+"""Most edges that a witness's sentence names."""
 _FOUND = pa.schema(
     [
         ("kind", pa.string()),
@@ -96,8 +97,8 @@ def find(t: Tables) -> DataFrame | None:
         return _rows(empty_frame(t.spark, cast("StructType", StructType.fromDDL(_FOUND_SPARK))))
     if sizes.most > MOST_EDGES:
         raise ValueError(
-            f"{sizes.most} dependencies of transactions hang together, more than the {MOST_EDGES} that one worker"
-            " takes: check a shorter history"
+            f"{sizes.most} dependencies of transactions are connected, more than the {MOST_EDGES} that one worker"
+            " can process: check a shorter history"
         )
     bundles = max(1, sizes.all // BUNDLE_EDGES)
     return _rows(edges.select(*EDGE).repartition(bundles, edges["tangle"]).mapInArrow(_taken_apart, _FOUND_SPARK))
@@ -122,10 +123,10 @@ def _rows(found: DataFrame) -> DataFrame:
 
 
 def _taken_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A bundle's edges → its components, on a worker."""
+    """Find the components of a bundle's edges, on a worker."""
     held = list(batches)
     if held:
-        edges = pa.Table.from_batches(held).combine_chunks()  # rows are taken from it one by one
+        edges = pa.Table.from_batches(held).combine_chunks()  # rows are read from it one by one
         yield from pa.Table.from_pylist(list(cycles(edges)), schema=_FOUND).to_batches()
 
 
@@ -177,7 +178,7 @@ def _row(kind: str, form: str | None, path: Sequence[Edge]) -> dict[str, Any]:
         "offset": shown["offset"],
         "ops": sorted(set(ops)),
         "length": len(path),
-        "explain": f"{len(path)} transactions, named by the events that ended them, depend on each other in a circle: "
+        "explain": f"{len(path)} transactions, named by the events that ended them, depend on each other in a cycle: "
         + "; ".join(_told(edge) for edge in path[:TOLD_EDGES])
         + more,
     }

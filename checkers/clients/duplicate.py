@@ -1,17 +1,17 @@
 """`duplicate` and `duplicate_or_aborted`: one value at more offsets of a partition than its sends, or its copies on the
 source, explain.
 
-Proves: clients, or the log that counts, hold a value more often than it was sent there with success, or unknown end;
-on a mirror's destination, more often than on the source. Each send of a value that is sent again (after a definite
-refusal, a time-out, an abort) may leave one copy; the same producer id, epoch and sequence is the same send, and is
-stored once. A client whose log or sends show that it works without idempotence (producer id -1) repeats records itself,
-and no broker could tell; what it wrote twice is no anomaly, the mirror's copies of it neither. Copies of aborted
-transactions do not count, be they a client's or the mirror's own, because nobody is meant to see them. Whether
-duplicates are a fault or a known price is the contract's business.
+Proves: clients saw, or the authoritative log holds, a value more often than it was sent there with success or unknown
+result; on a mirror's destination, more often than on the source. Each send of a value that is sent again (after a
+definite refusal, a time-out, an abort) may leave one copy; the same producer id, epoch and sequence is the same send,
+and is stored once. A client whose log or sends show that it works without idempotence (producer id -1) repeats records
+itself, and no broker could detect it; its duplicates, and the mirror's copies of them, are no anomaly. Copies of
+aborted transactions do not count, whether a client's or the mirror's own, because read_committed readers never see
+them. The contract decides whether duplicates are a fault or an accepted cost.
 `duplicate_or_aborted`: on the destination of a mirror that writes in transactions of its own, polls that were not
-read_committed returned several copies, and no log tells which of them were aborted: the run cannot tell.
+read_committed returned several copies, and no log shows which of them were aborted: the run cannot decide.
 
-Cannot see: two copies of which one has expired before anybody read it; a broker that doubles what a client without
+Cannot see: two copies of which one expired before it was read; a broker that duplicates what a client without
 idempotence sent.
 """
 
@@ -35,26 +35,26 @@ DUPLICATE = AnomalyKind(
     told="held values twice",
     section=1,
     what="a partition holds a value once for each send of it, and a destination no more often than its source",
-    limitations="a second copy that expired before anybody read it; what clients without idempotence sent",
+    limitations="a second copy that expired before it was read; records of clients without idempotence",
     sources=("Jepsen: jepsen.tests.kafka duplicate", "KIP-98", "KIP-656"),
 )
 UNTOLD = AnomalyKind(
     name="duplicate_or_aborted",
     severity=Severity.UNKNOWN,
     section=1,
-    what="of a value that was read twice, a log or a read_committed reader tells whether a copy is an aborted one",
+    what="for a value that was read twice, a log or a read_committed reader shows whether a copy is an aborted one",
     limitations="mirrors that write without transactions of their own: there each copy counts",
     sources=("KIP-618",),
 )
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Values at more offsets of one partition than is explained. `offset` is the second copy's."""
+    """Values at more offsets of one partition than its sends explain. `offset` is the second copy's."""
     first, least = ("attempts", "places"), ("op", "done_index")
     rows = t.suspects.where("is_duplicate").groupBy("value")
     values = rows.agg(*(F.first(c).alias(c) for c in first), *(F.min(c).alias(c) for c in least))
     copies = values.withColumn("p", F.explode("places")).where(~_aborted(F.col("p"), F.col("attempts")))
-    copies = copies.where(~undecided("p.era"))  # read while its topic was made again: of either life
+    copies = copies.where(~undecided("p.era"))  # read while its topic was recreated: of either life
     copies = copies.withColumn("certain", _certain(t, F.col("p")))
     spots: DataFrame = copies.groupBy("value", *(F.col(f"p.{c}").alias(c) for c in (*KEY, "origin_topic"))).agg(
         F.array_sort(F.collect_set("p.offset")).alias("offsets"),
@@ -89,7 +89,7 @@ def find(t: Tables) -> DataFrame | None:
         offset=F.col("offsets")[1],
         ops=ops,
         explain=sentence(
-            "%s was read %s times in %s-%s on %s (at offsets %s), and no log tells whether a copy is an aborted one",
+            "%s was read %s times in %s-%s on %s (at offsets %s), and no log shows whether a copy is an aborted one",
             *("value", F.size("offsets"), *where, listed),
         ),
     )
@@ -98,7 +98,7 @@ def find(t: Tables) -> DataFrame | None:
 
 def _aborted(place: Column, attempts: Column) -> Column:
     """Whether the copy at a place is one of an aborted transaction, by its log, or can only be that of a send that was
-    aborted or refused (who reads it nevertheless is told in `aborted_read`)."""
+    aborted or refused (reads of it are `aborted_read`)."""
     by_send = F.exists(attempts, lambda s: undone(place, s, attempts))
     return F.coalesce(place["txn_end"] == "ABORT", F.lit(False)) | by_send
 
@@ -111,8 +111,8 @@ def _certain(t: Tables, place: Column) -> Column:
 
 
 def _tries(cluster: Column, aborted: Callable[[Column], Column]) -> Column:
-    """How many sends may have left a copy in the row's partition on a cluster: not those that were refused, and of the
-    aborted ones those of which `aborted` says so. One that repeats another's producer id, epoch and sequence is none.
+    """How many sends may have left a copy in the row's partition on a cluster: refused ones did not, and
+    aborted ones only if `aborted` says so. One that repeats another's producer id, epoch and sequence does not count.
     """
 
     def counts(s: Column) -> Column:
@@ -138,8 +138,8 @@ def _allowed() -> Column:
 
 
 def _carried_from(letter: str) -> Column:
-    """How many copies may have come from that cluster: as many as it holds, or, as far as that is not known, as were
-    sent to it."""
+    """How many copies may have come from that cluster: as many as it holds, or, where that is unknown, as were sent to
+    it."""
     source, unsettled = F.lit(letter), ~F.col("settled")
     sent = F.exists("attempts", lambda s: s["cluster"] == source)
     looked = F.exists("attempts", lambda s: (s["cluster"] == source) & s["looked"])
@@ -167,8 +167,8 @@ def _repeats() -> Column:
 
 def _without_idempotence(t: Tables) -> Column:
     """Whether the client that sent the value to this cluster works without idempotence and may have repeated it itself,
-    unseen. The logs of a run of ours say so of each record; elsewhere the send must, and tries that are told are
-    counted."""
+    unseen. The logs of a Shatterproof run show this for each record; elsewhere the send must state it, and recorded
+    retries are counted."""
     if not t.stored.imported:
         return F.exists("attempts", lambda s: s["cluster"] == F.col("cluster")) & F.col("plain")
     here = F.filter("attempts", lambda s: s["cluster"] == F.col("cluster"))

@@ -1,11 +1,11 @@
-"""`end_offset_regressed`: what was the end of a log is not its end any more, without a new leader.
+"""`end_offset_regressed`: a log's end went back without a new leader.
 
-Proves: of two looks at one partition under one leader and leader epoch, the later shows a lower log end, high watermark
-or last stable offset. Without a known epoch, looks at one replica are compared only when nothing is recorded that
-could have changed the leader. Both looks show one life of the topic (see `lives`), and between them no mirror to that
-partition was started, stopped or turned round, which may cut the log.
+Proves: of two snapshots of one partition under one leader and leader epoch, the later has a lower log end, high
+watermark or last stable offset. Without a known epoch, snapshots of one replica are compared only when no recorded
+event could have changed the leader. Both snapshots show one life of the topic (see `lives`), and between them no mirror
+to that partition was started, stopped or reversed, which may truncate the log.
 
-Cannot see: a regress between two looks that both come before or after it, and any across an election.
+Cannot see: a regression that was over before the next snapshot, and any across an election.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ END_OFFSET_REGRESSED = AnomalyKind(
     told="let log ends go back",
     section=1,
     what="log end, high watermark and last stable offset of one leader epoch never go back",
-    limitations="regresses between looks, and across elections",
+    limitations="regressions between snapshots, and across elections",
     sources=("KIP-207", "KAFKA-2334", "KIP-101"),
     requires=("log_ends",),
     forms=("log_end", "high_watermark", "last_stable"),
@@ -33,9 +33,9 @@ WORDS = {"log_end": "log end", "high_watermark": "high watermark", "last_stable"
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Looks that show a lower end than the look before."""
+    """Snapshots that show a lower end than the one before."""
     looks = t.table("log_ends").withColumn("broker", F.coalesce("broker", F.lit(-1)))
-    # Only the leader's own view counts: a follower's end may be cut at any time.
+    # Only the leader's own view counts: a follower's log may be truncated at any time.
     looks = looks.where("broker = -1 or leader is null or broker = leader")
     if t.has("faults"):
         looks = looks.where("leader_epoch is not null")

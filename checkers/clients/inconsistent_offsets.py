@@ -1,10 +1,10 @@
 """`inconsistent_offsets`: two values at one offset of one partition.
 
-Proves: two readers, or one reader at two times, or a reader and the log that counts, saw different records at one
-(cluster, topic, partition, offset); or one look at one replica shows two there. Where no log was looked at, an
-acknowledgement stands against what readers saw, also one within an operation or a transaction that ended unknown.
+Proves: two readers, or one reader at two times, or a reader and the authoritative log, have different records at one
+(cluster, topic, partition, offset); or one snapshot of one replica shows two there. Where no log was read, an
+acknowledgement contradicts what readers saw; it may be within an operation or transaction whose result is unknown.
 
-Cannot see: differences between replicas that nobody read (`replica_divergence`), and an acknowledgement that the log
+Cannot see: differences between replicas that no client read (`replica_divergence`), and an acknowledgement that the log
 contradicts (`ack_mismatch`): each fault has one name. An offset whose first record was lost unread is `lost_write`.
 """
 
@@ -29,7 +29,7 @@ PLACE = (*PARTITION, "era", "offset")
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Offsets at which two values were seen, one of them at least by a reader, or both in one log."""
+    """Offsets at which two values were seen, at least one of them by a reader, or both in one log."""
     seen = t.conflicts.select(*PLACE, "value", "op_index", "readers", "stored")
     told = t.suspects.where("is_overlaid and not coalesce(look_ns >= coalesce(done_ns, invoke_ns), false)")
     read = t.near_polled.select(*PLACE, F.col("value").alias("other"), F.col("op_index").alias("read_index"))

@@ -1,16 +1,15 @@
-"""`lost_write` and `unseen`: acknowledged records that are gone, and those of which the run cannot tell.
+"""`lost_write` and `unseen`: acknowledged records that are gone, and those that the run cannot decide.
 
 Proves: an acknowledged record (or one of a transaction whose commit was acknowledged) is not there at the end, on the
-cluster that acknowledged it. Forms: `gone`: the log that counts, looked at after the acknowledgement, does not hold
-it (or holds it aborted); `unreadable`: a complete final read did not return it; `passed`: nothing was looked at in
-the end, nobody ever read it, and somebody read a record behind it. A record that was read once and is gone later is
-lost too.
-What a mirror did not carry is not lost here: that is `mirror_loss`. So a loss by an unclean election is the loss of
-the cluster that held the election. What a failback discarded above the cut is `failback`'s.
+cluster that acknowledged it. Forms: `gone`: the authoritative log, read after the acknowledgement, does not hold
+it (or holds it aborted); `unreadable`: a complete final read did not return it; `passed`: neither log nor final read
+exists, it was never read, and a record after it was. A record that was read once and is gone later is lost, too.
+A record that a mirror did not copy is not lost here: that is `mirror_loss`. A loss by an unclean election is the loss
+of the cluster that held the election. Records above the cut that a failback discarded belong to `failback`.
 
-Cannot see: records that retention or a deletion removed lawfully, compacted topics' superseded records, records sent
-without acknowledgement, and, without evidence or complete final reads, a loss at the very end of a partition: those
-are `unseen`, as Jepsen's checker calls them, and then the verdict is unknown at best.
+Cannot see: records that retention or a deletion removed as configured, superseded records of compacted topics, records
+sent without acknowledgement, and, without evidence or complete final reads, a loss at the very end of a partition:
+those are `unseen`, as Jepsen's checker calls them, and then the verdict is unknown at best.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LOST_WRITE = AnomalyKind(
     told="lost acknowledged writes",
     section=1,
     what="every acknowledged record, and every record of a committed transaction, can be read afterwards",
-    limitations="records that expired lawfully; superseded records of compacted topics; sends that were never "
+    limitations="records that expired as configured; superseded records of compacted topics; sends that were never "
     "acknowledged",
     sources=("Jepsen: jepsen.tests.kafka lost-write", "KAFKA-6361", "KIP-279", "KIP-966"),
     forms=("gone", "unreadable", "passed"),
@@ -38,18 +37,18 @@ UNSEEN = AnomalyKind(
     name="unseen",
     severity=Severity.UNKNOWN,
     section=1,
-    what="the final read comes far enough to tell a lost record from a late one",
-    limitations="clusters at which an imported history never looks",
+    what="the final read gets far enough to tell a lost record from a late one",
+    limitations="clusters that an imported history never reads",
     sources=("Jepsen: jepsen.tests.kafka unseen",),
 )
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Acknowledged records that are not there, and those nobody looked for."""
+    """Acknowledged records that are not there, and those that were not looked for."""
     ops = op_list("op", "done_index")
-    gone = sentence("the log from %s to %s, looked at afterwards, does not hold it", "log_start", "log_end")
+    gone = sentence("the log from %s to %s, read afterwards, does not hold it", "log_start", "log_end")
     unreadable = sentence("a complete final read from %s to %s did not return it", "final_start", "final_end")
-    passed = sentence("nobody ever read it, though offset %s was read", "max_read")
+    passed = sentence("it was never read, though offset %s was read", "max_read")
     form = F.col("lost_form")
     why = F.when(form == "gone", gone).when(form == "unreadable", unreadable).otherwise(passed)
     lost = anomalies(
@@ -68,7 +67,7 @@ def find(t: Tables) -> DataFrame | None:
         "unseen",
         ops=ops,
         explain=sentence(
-            "%s was acknowledged by %s for %s-%s at offset %s, and no read came that far: it may be lost or late",
+            "%s was acknowledged by %s for %s-%s at offset %s, and no read got that far: it may be lost or late",
             *("value", "cluster", "topic", "partition", "offset"),
         ),
     )
@@ -76,8 +75,8 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
-    """Leave out what the old source of a mirror discarded when it was mirrored back: records above the cut, and those
-    below it whose commit was above it, so that the stop aborted their transaction."""
+    """Leave out what a failback discarded on the old source: records above the cut, and those below it whose commit was
+    above it, so that the stop aborted their transaction."""
     back = turned(t)
     if back is None:
         return lost

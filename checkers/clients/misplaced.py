@@ -1,13 +1,13 @@
-"""`phantom` and `misplaced`: values that were read but never sent, or sent to another place.
+"""`phantom` and `misplaced`: values that were read but never sent, or sent to another partition.
 
-Proves: `phantom`, form `unsent`: a value was read, or lies in the log that counts, and no operation of the history
+Proves: `phantom`, form `unsent`: a value was read, or is in the authoritative log, and no operation of the history
 ever sent it on any cluster: corruption, data of another run, a wrong topic. Form `taken_back`: a record without
 acknowledgement was read, and the log holds another record at its offset afterwards, so the broker showed something
 that was never committed. `misplaced`: a value was seen in another topic or partition than it was sent to; a mirrored
 topic's name on the other cluster counts as the same topic.
 
-Cannot see: a phantom that happens to equal a value that was sent; writers that do not record what they send look like
-phantoms, so every client that writes to a checked topic must record its sends.
+Cannot see: a phantom that happens to equal a value that was sent. Values of writers that do not record their sends
+look like phantoms, so every client that writes to a checked topic must record its sends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from checkers.views.tables import PARTITION, Tables
 PHANTOM = AnomalyKind(
     name="phantom",
     severity=Severity.S1,
-    told="showed values that nobody sent, or took back what was read",
+    told="showed values that no client sent, or took back what was read",
     section=1,
     what="every value that is read was sent, and what was read once stays",
     limitations="a wrong value that equals one that was sent",
@@ -35,7 +35,7 @@ MISPLACED = AnomalyKind(
     told="showed values in another partition than theirs",
     section=1,
     what="every value is read from the topic and partition to which it was sent",
-    limitations="the partition of a send that never learnt it",
+    limitations="sends whose partition is unknown",
 )
 
 
@@ -44,7 +44,7 @@ def find(t: Tables) -> DataFrame | None:
     unsent = t.suspects.where("is_unsent").select("value", F.explode("places").alias("p"))
     unsent = unsent.select("value", "p.*")
     if t.has("records"):
-        # Evidence may hold topics that no client of ours writes to, e.g. a mirror's own.
+        # Evidence may hold topics that no client of the test writes to, e.g. a mirror's own.
         ours = t.table("op_records").where("action = 'send'").select(F.col("topic").alias("written")).distinct()
         known = (F.col("written") == F.col("topic")) | (F.col("written") == F.col("origin_topic"))
         unsent = unsent.join(F.broadcast(ours), known, "left").where("readers > 0 or written is not null")
@@ -97,7 +97,7 @@ def _misplaced(t: Tables) -> DataFrame:
     )
     names = ("value", "op", "done_index", "sent_topic", "sent_partition", "sent_cluster", "attempts")
     rows = rows.select(*names, "p.*")
-    # A value that was sent twice, to two places, is where it should be in either.
+    # A value that was sent to two places may be in either.
     at_home = F.exists(
         "attempts",
         lambda s: (

@@ -1,18 +1,18 @@
-"""`poll_skip` and `nonmonotonic_poll`: a consumer leaves out records that exist, or goes back.
+"""`poll_skip` and `nonmonotonic_poll`: a consumer skips records that exist, or goes back.
 
 Proves: of two records that one consumer read one after the other from one partition, within a poll (form `internal`)
-or in consecutive successful polls (form `external`), the second is not behind the first, or a record lies between them
-that others read or the log holds, and that this consumer should have been given. Of the position that a consumer was
-given (`positions`) and the first record that it read then (form `assigned`), that such a record lies between them.
+or in consecutive successful polls (form `external`), the second is not after the first, or there is a record between
+them that others read or the log holds, and that this consumer should have been given. Form `assigned`: such a record
+is between the position that a consumer was given (`positions`) and the first record that it read from there.
 
-Judged from one assignment to the next: crash events of the process and subscriptions start anew, and so do assignments
-for the partitions that they name, polls in which its group was rebalanced or that found the position outside the log,
-and polls of unknown outcome. Members of groups are judged only where the history records assignments, and by what
-their group may have committed (`skips`). Members of share groups are not judged: what one of them releases comes again,
-in any order.
+Judged from one assignment to the next: a new one begins with crash events of the process and subscriptions, with
+assignments for the partitions that they name, with polls in which its group was rebalanced or that found the position
+outside the log, and with polls of unknown outcome. Members of groups are judged only where the history records
+assignments, and by what their group may have committed (`skips`). Members of share groups are not judged: records that
+one of them releases are delivered again, in any order.
 
-Cannot see: a consumer that leaves out records which nobody else saw (`lost_write`); what a read_committed reader skips
-of undecided transactions; first reads of consumers whose position nobody told.
+Cannot see: a consumer that skips records which no other reader saw (`lost_write`); records of undecided transactions
+that a read_committed reader skips; first reads of consumers whose position is not recorded.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ POLL_SKIP = AnomalyKind(
     severity=Severity.S2,
     told="let consumers skip records",
     section=1,
-    what="a consumer reads every record of its partition that it is entitled to, from where it was assigned on",
-    limitations="records that nobody saw; expired records; members of groups without recorded assignments; "
-    "first reads from a"
-    " position that nobody told",
+    what="a consumer reads every record of its partition that it is entitled to, from its assigned position on",
+    limitations="records that no reader saw; expired records; members of groups without recorded assignments; "
+    "first reads from an"
+    " unrecorded position",
     sources=("Jepsen: jepsen.tests.kafka poll-skip, int-poll-skip", "akka/alpakka-kafka#1016"),
     forms=("internal", "external", "assigned"),
 )
@@ -52,7 +52,7 @@ NONMONOTONIC_POLL = AnomalyKind(
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Steps of one consumer from record to record that skip or go back."""
+    """A consumer's steps from record to record that skip or go back."""
     steps = t.cache(_steps(t))
     what = F.when(F.col("form") == "internal", "within one poll").otherwise("in consecutive polls")
     where = ("topic", "partition", "cluster")
@@ -88,7 +88,7 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _begun(what: Column) -> Column:
-    """From where a step went."""
+    """Where a step began."""
     at = (F.col("before") + 1).cast("string")
     first = F.lit("first after it was assigned at ")
     return (
@@ -100,10 +100,10 @@ def _begun(what: Column) -> Column:
 
 
 def _steps(t: Tables) -> DataFrame:
-    """Steps that are not to the very next offset, and from given positions only those that go over something: cluster,
-    topic, partition, era, process, isolation, group, reset, time_ns, before, offset, value (at offset), before_index,
-    op, op_index, form, how (of a given position, see `positions`; else null; before is then the offset before it), lost
-    (a poll between them found the position outside the log)."""
+    """Steps that do not go to the very next offset, and from given positions only those that pass over offsets:
+    cluster, topic, partition, era, process, isolation, group, reset, time_ns, before, offset, value (at offset),
+    before_index, op, op_index, form, how (of a given position, see `positions`; else null; before is then the offset
+    before it), lost (a poll between them found the position outside the log)."""
     given = positions.given(t)
     if t.screened:
         return _told(t, t.sieve.steps, given)
@@ -120,7 +120,7 @@ def _steps(t: Tables) -> DataFrame:
 
 
 def _told(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
-    """Steps with what is known of both ends; those between which the consumer may have moved are left out."""
+    """Steps with details of both ends; those in which the consumer may have been repositioned are left out."""
     reads = history.reads(t, only=odd.select("op_index", "position")) if t.screened else t.reads
     steps = reads.join(odd, ["op_index", "position"]).where(~undecided())
     if t.life_windows is not None:
@@ -143,7 +143,7 @@ def _told(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
     steps = _moved(t, steps)
     was_given = F.col("how").isNotNull()
     same = F.col("before_client").eqNullSafe(F.col("client")) | (was_given & F.col("before_client").isNull())
-    # What follows from a group's commits, or from nothing being committed, is said of just that group.
+    # A position derived from a group's commits, or from there being none, applies to that group only.
     same_group = (F.col("how") == "offset") | F.col("given_to").eqNullSafe(F.col("group"))
     within = F.col("before_index") == F.col("op_index")
     steady = (
@@ -164,15 +164,15 @@ def _told(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
 
 
 def _moved(t: Tables, steps: DataFrame) -> DataFrame:
-    """Add moved: the consumer may have come to stand elsewhere between the ends of a step; lost: because its position
-    was outside the log, and so by its own reset; assigned: it was given partitions by name before."""
+    """Add moved: the consumer may have been repositioned between the ends of a step; lost: by its own reset, because
+    its position was outside the log; assigned: it was given partitions by name before."""
     found = positions.moves(t)
     if found is None:
         return steps.withColumns({name: F.lit(False) for name in ("moved", "lost", "assigned")})
     whole, named = found
     steps = steps.join(F.broadcast(whole), "process", "left")
     steps = steps.join(named, ["process", "cluster", "topic", "partition"], "left")
-    # A poll that was under way may have been answered from the old position.
+    # A poll in flight may have been answered from the old position.
     since = F.when(F.col("how").isNull(), F.coalesce("before_op", "before_index")).otherwise(F.col("before_index"))
 
     def between(event: Column) -> Column:
@@ -189,7 +189,7 @@ def _moved(t: Tables, steps: DataFrame) -> DataFrame:
 
 
 def _uninterrupted(t: Tables, steps: DataFrame, windows: DataFrame) -> DataFrame:
-    """Steps without those between which their consumer read what may be of another life of the topic."""
+    """Steps without those in which the consumer may have read from another life of the topic."""
     place = ["process", *PARTITION]
     ops = t.ops.where("f in ('poll', 'txn') and type != 'invoke'")
     polls = ops.select(F.col("index").alias("op_index"), "op", "process", "cluster")
@@ -203,11 +203,11 @@ def _uninterrupted(t: Tables, steps: DataFrame, windows: DataFrame) -> DataFrame
 
 
 def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:
-    """Gaps in which something lies: the columns of `_steps`, start (of the log), and the last record left out: missed,
+    """Gaps that contain a record: the columns of `_steps`, start (of the log), and the last skipped record: missed,
     missed_value.
 
     A read_committed reader is entitled to what another read_committed reader saw and to values that were acknowledged
-    or committed; a read_uncommitted reader to all that exists. Nobody is, to what lies below the log's start.
+    or committed; a read_uncommitted reader to all that exists. No reader is entitled to records below the log's start.
     """
     there = _existing(t)
     earlier = Window.partitionBy("place").orderBy("offset").rangeBetween(Window.unboundedPreceding, -1)
@@ -227,10 +227,12 @@ def _skipped(t: Tables, gaps: DataFrame) -> DataFrame:
 
 
 def _existing(t: Tables) -> DataFrame:
-    """What is at each offset: place, offset, value, sure (a read_committed reader is entitled to it). Of a large
-    history what the sieve let through: all that lies in a gap is among it."""
+    """The records at each offset: place, offset, value, sure (a read_committed reader is entitled to it). For a large
+    history those that the prefilter kept: all records in a gap are among them."""
     seen = t.near_seen
-    if t.compacted is not None:  # what a cleaner removed may have been gone already; what the log holds never was
+    if (
+        t.compacted is not None
+    ):  # a record that the cleaner removed may have been gone already; one that the log holds was not
         flags = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
         seen = seen.join(flags, ["cluster", "topic"], "left").where("compacted is null or stored")
     there = seen.withColumn("sure", F.lit(True))
@@ -240,8 +242,8 @@ def _existing(t: Tables) -> DataFrame:
 
 
 def _entitled(t: Tables, seen: DataFrame) -> DataFrame:
-    """Add `sure` to what was seen. A copy counts by the log that holds it, else by the send that was told its offset,
-    else by all sends of its value."""
+    """Add `sure` to what was seen. A copy is judged by the log that holds it, else by the send that was acknowledged at
+    its offset, else by all sends of its value."""
     col, false = F.col, F.lit(False)
     kept, undone = col("outcome").isin("acked", "committed"), col("outcome").isin("aborted", "failed")
     flags = {"kept": F.max(kept), "unkept": F.max(~kept), "undone": F.max(undone)}
@@ -252,13 +254,13 @@ def _entitled(t: Tables, seen: DataFrame) -> DataFrame:
     rows = seen.join(by_value, "value", "left").join(by_place, [*KEY, "offset", "value"], "left")
     rows = rows.join(home, ["cluster", "value"], "left")
     rows = rows.fillna(False, ["kept", "unkept", "undone", "told_kept", "told_undone", "home"])
-    # What an exactly-once mirror wrote may be aborted, and its own log alone would tell.
+    # A record of an exactly-once mirror may be aborted, which only the log would show.
     doubtful = ~col("home") & col("cluster").isin(*own_transactions(t))
     sure = (
         F.when(col("txn_end") == "ABORT", false)
         .when(col("txn_end") == "OPEN", col("committed"))
         .when(col("told_kept"), F.lit(True))
-        # What another read_committed reader was wrongly shown (`aborted_read`), nobody is entitled to.
+        # No reader is entitled to what another read_committed reader was wrongly shown (`aborted_read`).
         .when(col("told_undone") | (col("undone") & ~col("kept")), false)
         .when(col("stored") | col("committed"), F.lit(True))
         .otherwise(col("kept") & ~col("unkept") & ~doubtful)

@@ -1,12 +1,12 @@
 """`nonmonotonic_send` and `reordered`: one producer's records in another order than it sent them.
 
-Proves: `nonmonotonic_send`: a process was told a lower offset than for a record that it had sent before to the same
-partition. `reordered`: two acknowledged records of one client and process and one partition lie in the log, or were
-read, in the opposite order. What was sent before is told by the invocations, and counts where its order was promised
-(see `send_lines`). A value that is there twice counts where it is first.
+Proves: `nonmonotonic_send`: a process got a lower offset than for a record that it had sent before to the same
+partition. `reordered`: two acknowledged records of one client and process and one partition are in the log, or were
+read, in the opposite order. The order of sends is that of their invocations, and counts where it is guaranteed
+(see `send_lines`). A value that is there twice counts at its first offset.
 
-Cannot see: records whose end is unknown (they may land later, lawfully); sends under way at once of producers that may
-have sent again without idempotence; the order on the other side of a mirror, which is `mirror_reorder`.
+Cannot see: records with unknown result (they may be appended later); concurrent sends of producers that may have
+retried without idempotence; the order on the other side of a mirror, which is `mirror_reorder`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ NONMONOTONIC_SEND = AnomalyKind(
     severity=Severity.S2,
     told="acknowledged sends at falling offsets",
     section=1,
-    what="the offsets that one process is told for one partition go up in the order of its sends",
-    limitations="sends without an acknowledged offset; sends under way at once without idempotence",
+    what="the offsets acknowledged to one process for one partition rise in the order of its sends",
+    limitations="sends without an acknowledged offset; concurrent sends without idempotence",
     sources=("Jepsen: jepsen.tests.kafka nonmonotonic-send",),
 )
 REORDERED = AnomalyKind(
@@ -31,21 +31,21 @@ REORDERED = AnomalyKind(
     severity=Severity.S2,
     told="stored records out of the order of their sends",
     section=1,
-    what="acknowledged records of one producer lie in a partition in the order in which it sent them",
-    limitations="sends whose end is unknown; sends under way at once without idempotence",
+    what="acknowledged records of one producer are in a partition in the order in which it sent them",
+    limitations="sends with unknown result; concurrent sends without idempotence",
     sources=("KIP-98", "KAFKA-5494"),
 )
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Sends that were told a lower offset, or lie at a lower offset, than an earlier one."""
+    """Sends that were acknowledged at a lower offset, or are at a lower offset, than an earlier one."""
     back = anomalies(
         t.suspects.where("is_ack_back"),
         "nonmonotonic_send",
         ops=op_list("before_ack.op", "before_ack.done_index", "op", "done_index"),
         rank=F.col("offset") - F.col("before_ack.offset"),
         explain=sentence(
-            "%s was told offset %s of %s-%s on %s for %s, after offset %s for %s",
+            "%s got offset %s of %s-%s on %s for %s, after offset %s for %s",
             *("process", "offset", "topic", "partition", "cluster", "value", "before_ack.offset", "before_ack.value"),
         ),
     )

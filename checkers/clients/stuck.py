@@ -2,12 +2,12 @@
 
 Proves: after the end of the phase `heal` (of the last recorded fault step, where there are no phases), for longer than
 `stuck_bound_s` of the run's floor (60 s by default): an operation lasted, or, in an imported history, a consumer's
-polls brought nothing although acknowledged records lay where it stood (form `client`); a last stable offset stood below
-the high watermark (`last_stable`); a group with members had its offset stand still although, by an earlier look,
-the partition's log reached further (`group`); a mirror partition had lag and its destination's end stood still
-(`mirror`).
+polls brought nothing although acknowledged records were at its position (form `client`); a last stable offset stayed
+below the high watermark (`last_stable`); the offset of a group with members did not change although, by an earlier
+snapshot, the partition's log reached further (`group`); a mirror partition had lag and its destination's end did not
+change (`mirror`).
 
-Cannot see: a stand-still shorter than the bound, or between looks; without looks after healing, anything. In an
+Cannot see: a stall shorter than the bound, or between snapshots; without snapshots after healing, anything. In an
 imported history, what its clients waited for; there a last stable offset that an open transaction holds is `lso_wrong`.
 """
 
@@ -26,10 +26,10 @@ STUCK = AnomalyKind(
     name="stuck",
     after_healing=True,
     severity=Severity.S3,
-    told="stood still after healing",
+    told="made no progress after healing",
     section=1,
     what="after healing, clients, last stable offsets, groups and mirror partitions make progress within the bound",
-    limitations="stand-stills shorter than the bound or between looks",
+    limitations="stalls shorter than the bound or between snapshots",
     sources=("KAFKA-14402", "KIP-890", "KAFKA-9144"),
     requires=(),
     any_of=("ops", "log_ends", "group_offsets", "mirror_states"),
@@ -39,7 +39,7 @@ BOUND_S = 60.0
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Operations, partitions, groups and mirrors that stood still after healing."""
+    """Operations, partitions, groups and mirrors that made no progress after healing."""
     bound = int(float(t.meta.floor.get("stuck_bound_s", BOUND_S)) * 1e9)
     healed = [p.end_ns for p in t.meta.phases if p.name == "heal" and p.end_ns is not None]
     if healed:
@@ -49,7 +49,7 @@ def find(t: Tables) -> DataFrame | None:
         after = F.lit(last[0] if last is not None and last[0] is not None else 0)
     else:
         after = F.lit(0)
-    # An imported history has no heal phase: what its clients waited for is not known to be over.
+    # An imported history has no heal phase: it is not known whether what its clients waited for is over.
     clients = _clients(t, after, bound) if healed else None
     if t.stored.imported:
         clients = _consumers(t, after, bound)
@@ -82,7 +82,7 @@ def _clients(t: Tables, after: Column, bound: int) -> DataFrame:
 
 def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if "position" not in t.facts.actions:
-        return None  # nobody says where a consumer stood that read nothing
+        return None  # the position of a consumer that read nothing is not recorded
     polls = t.ops.where("f = 'poll' and type = 'ok' and error is null").where(F.col("time_ns") >= after)
     polls = polls.select(F.col("index").alias("op_index"), "process", "cluster", "time_ns", "isolation", "reset")
     read, stood = F.col("action") == "poll", F.col("action") == "position"
@@ -111,7 +111,7 @@ def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
     )
     stays = stays.withColumn("lasted", F.col("until") - F.col("since")).where(F.col("lasted") > bound)
     stays = stays.where("at is not null or not from_the_end").withColumn("at", F.coalesce("at", F.lit(0)))
-    if t.facts.transactional:  # what an open transaction holds back is told by its last stable offset
+    if t.facts.transactional:  # records held back by an open transaction are `last_stable`
         stays = stays.where("not committed")
     stays = t.cache(stays)
     if t.is_empty(stays):
@@ -131,7 +131,7 @@ def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
         ops=op_list("op_index"),
         rank=-F.col("lasted"),
         explain=sentence(
-            "%s got nothing of %s-%s on %s at offset %s for %s s after healing: %s acknowledged records lie there",
+            "%s got nothing of %s-%s on %s at offset %s for %s s after healing: %s acknowledged records are there",
             *("process", "topic", "partition", "cluster", "at", _seconds("lasted"), "records"),
         ),
     )
@@ -154,7 +154,7 @@ def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
         value=None,
         rank=-F.col("lasted"),
         explain=sentence(
-            "the last stable offset of %s-%s on %s stood at %s for %s s after healing, below the high watermark %s",
+            "the last stable offset of %s-%s on %s stayed at %s for %s s after healing, below the high watermark %s",
             *("topic", "partition", "cluster", "offset", _seconds("lasted"), "hw"),
         ),
     )
@@ -173,7 +173,7 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
     stood = runs.groupBy("cluster", "group", "topic", "partition", "run").agg(
         F.min("time_ns").alias("since"), F.max("time_ns").alias("until"), F.max("offset").alias("offset")
     )
-    # What there was to read: records whose end was seen before it stood still, or a bound before its end.
+    # Records to read: those whose log end was seen before the stall began, or one bound before its end.
     ends = with_life(t, t.table("log_ends")).select(
         *PARTITION,
         "era",
@@ -195,7 +195,7 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
         value=None,
         rank=-F.col("lasted"),
         explain=sentence(
-            "group %s stood at %s of %s-%s on %s for %s s after healing, though the log goes to %s",
+            "group %s stayed at %s of %s-%s on %s for %s s after healing, though the log goes to %s",
             *("group", "offset", "topic", "partition", "cluster", _seconds("lasted"), "end"),
         ),
     )

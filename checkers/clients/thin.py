@@ -2,15 +2,15 @@
 
 Proves: the run stayed under the floor that its workload states in run.json (`ok_sends`, `ok_polls`,
 `polled_records_on_destination`, `faults_bit`): then the verdict is unknown at best. Each form counts one figure; reads
-on the destination are those under load, since final reads tell nothing of a mirror that was down meanwhile.
-Form `nemesis`: a nemesis of the test, as it was asked for, never bit, whatever others did: `broker-kill:A` and
-`broker-kill:B` are two. `unclean-election/elr` alone is unknown by nature: it shows that Kafka elects an eligible
-replica and loses nothing, so it never bites; ask for it beside another nemesis, or without a verdict in mind.
-Form `idle_mirror`: a fault found an idle mirror: less than `carried_under_fault` records (1 where run.json does not
-say) were carried while it held or within 20 s after its healing (see `under_faults`). Form `idle_partitions`: under all
+on the destination are those under load, since final reads say nothing about a mirror that was down meanwhile.
+Form `nemesis`: a nemesis of the test, as requested, never took effect ("bit"), whatever others did: `broker-kill:A` and
+`broker-kill:B` are two. `unclean-election/elr` alone is always unknown: it shows that Kafka elects an eligible
+replica and loses nothing, so it never bites; combine it with another nemesis, or do not expect a verdict.
+Form `idle_mirror`: the mirror was idle under a fault: fewer than `carried_under_fault` records (by default 1) were
+mirrored while it was active or within 20 s after its healing (see `under_faults`). Form `idle_partitions`: under all
 faults together fewer than `partitions_under_faults` partitions got a record.
 
-Cannot see: load that was enough in number and poor in kind; a history without a floor (an imported one).
+Cannot see: load that was sufficient in number but not in kind; a history without a floor (an imported one).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ THIN = AnomalyKind(
     name="thin",
     severity=Severity.UNKNOWN,
     section=1,
-    what="the load, the faults that bit and what the mirror carried under each reach the floor, and each nemesis bit",
-    limitations="load that is enough in number and poor in kind",
+    what="the load, the faults that bit and the records mirrored under each reach the floor, and each nemesis bit",
+    limitations="load that is sufficient in number but not in kind",
     sources=("Jepsen: checker stats",),
     requires=("ops",),
     forms=(
@@ -40,13 +40,14 @@ THIN = AnomalyKind(
 
 
 def find(t: Tables) -> DataFrame | None:
-    """One row per figure that is below its floor, per nemesis that never bit, per fault that met an idle mirror."""
+    """One row per figure that is below its floor, per nemesis that never bit, per fault under which the mirror was
+    idle."""
     frames = [_below(form, figure, t.meta.floor.get(form)) for form, figure in _figures(t).items()]
     return union([*frames, _missing(t), _idle(t), _idle_partitions(t)])
 
 
 def _missing(t: Tables) -> DataFrame | None:
-    """One row per nemesis of a run of ours of which no fault was seen to bite."""
+    """One row per nemesis of a Shatterproof run none of whose faults was seen to bite."""
     if t.stored.imported:
         return None
     drawn = {fault["fault_id"]: fault for fault in t.meta.schedule if "fault_id" in fault}
@@ -67,7 +68,7 @@ def _missing(t: Tables) -> DataFrame | None:
 
 
 def _named(text: str) -> dict[str, str]:
-    """`NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE …]` → what a fault must have to be one of these."""
+    """`NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE …]` → the attributes that a fault of it must have."""
     head, *fixed = text.split("+")
     name, _, place = head.partition(":")
     cluster, _, role = place.partition("/")
@@ -76,24 +77,24 @@ def _named(text: str) -> dict[str, str]:
 
 
 def _fits(fault: dict[str, Any], named: dict[str, str]) -> bool:
-    """fault: a row of `faults` with what was drawn of it. What nobody wrote down of it is taken to fit."""
+    """fault: a row of `faults` with its drawn parameters. Unrecorded parameters count as matching."""
     params = fault.get("params")
     own = params if isinstance(params, dict) else {}
     known = {**own, **{key: fault[key] for key in ("name", "cluster", "role") if fault.get(key) is not None}}
-    if "link" in own:  # what acts on a link is asked for by the cluster at its far end
+    if "link" in own:  # a fault on a link is requested by the cluster at its far end
         known["cluster"] = own["link"]
     return all(str(known.get(key, value)) == value for key, value in named.items())
 
 
 def _idle(t: Tables) -> DataFrame | None:
-    """One row per fault that found a mirror which carried less than the floor."""
+    """One row per fault under which the mirror copied fewer records than the floor."""
     floor = int(t.meta.floor.get("carried_under_fault", 1))
     idle = [f for f in t.carried_under_faults.faults if f.worked < floor]
     if not idle:
         return None
     rows = [(f.records, f"{f.fault_id} ({f.name}{f' on {f.cluster}' if f.cluster else ''})") for f in idle]
     found = t.spark.createDataFrame(rows, "n bigint, fault string")
-    told = f"the mirror carried only %s records while fault %s held and {AFTER_S} s after it, the floor is {floor}"
+    told = f"the mirror copied only %s records while fault %s was active and {AFTER_S} s after it, the floor is {floor}"
     return _row(found, "idle_mirror", sentence(told, "n", "fault"))
 
 
@@ -102,7 +103,7 @@ def _idle_partitions(t: Tables) -> DataFrame | None:
     if not carried.faults or carried.partitions >= floor:
         return None
     found = t.spark.createDataFrame([(carried.partitions,)], "n bigint")
-    told = f"the mirror carried records of only %s partitions under faults, the floor is {floor}"
+    told = f"the mirror copied records of only %s partitions under faults, the floor is {floor}"
     return _row(found, "idle_partitions", sentence(told, "n"))
 
 
@@ -113,7 +114,7 @@ def _figures(t: Tables) -> dict[str, DataFrame]:
     polls = ok.where("f in ('poll', 'txn')").select(F.col("index").alias("op_index"), "cluster")
     under_load = ok.where("coalesce(phase, 'load') in ('load', 'heal')").select(F.col("index").alias("op_index"))
     with_records = polled.distinct().join(polls, "op_index").agg(F.count("*").alias("n"))
-    # Clients write to the destination only after the load; what they read there then is no work of the mirror.
+    # Clients write to the destination only after the load; what they read there then did not come from the mirror.
     elsewhere = polls.where("cluster != 'A'").join(under_load, "op_index", "left_semi")
     there = polled.join(elsewhere, "op_index").agg(F.count("*").alias("n"))
     bit = t.table("faults").where("action = 'bit' and coalesce(ok, true)").agg(F.countDistinct("fault_id").alias("n"))
@@ -133,7 +134,7 @@ def _below(form: str, figure: DataFrame, floor: object) -> DataFrame | None:
 
 
 def _row(rows: DataFrame, form: str, explain: Column) -> DataFrame:
-    """What a run as a whole lacks: no cluster, place or value is named."""
+    """A row about the run as a whole: without cluster, place or value."""
     return anomalies(
         rows,
         "thin",

@@ -1,11 +1,11 @@
 """`torn_transaction`: a read_committed reader sees part of a transaction.
 
-Proves: of one transaction that is committed (or of unknown end, but partly visible, hence committed), on the cluster
-where it was written, some records were returned by read_committed polls and others were passed over by a complete
+Proves: of one transaction that is committed (or of unknown result, but partly visible, hence committed), on the cluster
+where it was written, some records were returned by read_committed polls and others were skipped by a complete
 read_committed final read; in a history without final reads, by any read_committed poll of a higher offset.
 
-Cannot see: transactions that were aborted (what shows of them is `aborted_read`), those cut by a mirror's stop on the
-other cluster (`cross_partition`), and records of an undecided transaction that nobody ever saw.
+Cannot see: transactions that were aborted (reads of them are `aborted_read`), those cut by a mirror's stop on the
+other cluster (`cross_partition`), and records of an undecided transaction that were never seen.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ TORN_TRANSACTION = AnomalyKind(
     told="showed transactions in part",
     section=1,
     what="after its end, read_committed readers see all records of a transaction or none",
-    limitations="records of an undecided transaction that nobody ever saw; transactions cut by a mirror's stop",
+    limitations="records of an undecided transaction that were never seen; transactions cut by a mirror's stop",
     sources=("KIP-98", "KIP-890", "KAFKA-17754"),
 )
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Records that were passed over while others of their transaction were shown."""
+    """Records that were skipped while others of their transaction were shown."""
     if not t.facts.transactional:
         return None
     return anomalies(

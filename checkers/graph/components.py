@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 Graph = Mapping[int, Sequence[int]]
 """Node → the nodes that its edges lead to. A node without edges may be left out."""
 STEPS = 20_000_000
-"""Edges that the search for one shortest cycle may follow; then the shortest so far is taken."""
+"""Most edges that the search for one shortest cycle may follow; then the shortest so far is used."""
 
 
 def graph_of(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """The graph of these edges, without repeats and edges from a node to itself; neighbours ascend."""
+    """The graph of these edges, without duplicates and self-loops; neighbours ascend."""
     graph: dict[int, set[int]] = {}
     for source, target in edges:
         if source != target:
@@ -77,9 +77,9 @@ def within(graph: Graph, component: Iterable[int]) -> dict[int, list[int]]:
 def shortest_cycle(graph: Graph, *, through: Graph | None = None, steps: int = STEPS) -> list[int]:
     """A shortest cycle of a strongly connected graph, from its least node on; empty when there is none.
 
-    through: edges of which the cycle must have one; None: any. Breadth first from every node at which one of them ends,
-    never deeper than the shortest cycle so far. Without `through` it begins only at nodes with several edges: unless
-    the graph is one ring, every shorter cycle passes one.
+    through: edges of which the cycle must contain one; None: any. Breadth first from every node at which one of them
+    ends, never deeper than the shortest cycle so far. Without `through` it begins only at nodes with several edges:
+    unless the graph is one ring, every shorter cycle passes one.
     """
     closing = graph if through is None else through
     closers: dict[int, set[int]] = {}

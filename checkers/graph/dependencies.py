@@ -1,12 +1,12 @@
 """The dependency graph of transactions: who wrote after whom (ww), who read whom (wr). Adya's, for logs.
 
 A node is a transaction, as one operation (`f` = txn) or made of steps, on one cluster; or one record sent outside a
-transaction, because nothing promises that such records stay together. A poll outside a transaction writes nothing, so
-it can be in no cycle, and is no node. Nor is what was aborted or refused: who reads that is another matter (G1a).
+transaction, because nothing guarantees that such records stay together. A poll outside a transaction writes nothing,
+so it is in no cycle, and is not a node. Nor are aborted or refused writes: reads of them are another anomaly (G1a).
 
-Version order of a partition: by offset, the records that polls returned, of sends that were acknowledged or committed,
-and of those of unknown end of whose operation at least one record was read. A value that is there twice counts where
-it was first. Two neighbours in it are a ww edge; a reader that is not read_uncommitted is a wr edge, from whichever
+Version order of a partition: by offset, the records that polls returned, those of acknowledged or committed sends, and
+those of operations with unknown result if at least one of their records was read. A value that is there twice counts
+at its first offset. Two neighbours are a ww edge; a reader that is not read_uncommitted is a wr edge, from whichever
 cluster the record came.
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 WW, WR = "ww", "wr"
 SHIFT = 20
-"""A node's number: the index of the event that ended it, shifted by so many bits; below them, which of the records of
-that event, from 1; 0 is the transaction. So numbers follow time, and most edges lead from smaller to greater ones."""
+"""A node's number: the index of the event that ended it, shifted by this many bits; the low bits number the records of
+that event from 1; 0 is the transaction. So numbers follow time, and most edges lead from smaller to greater ones."""
 EDGE = ("source", "target", "kind", *KEY, "offset", "next_offset")
 
 
 def dependencies(t: Tables) -> DataFrame:
-    """Edges, one row per source, target and kind: `EDGE`. offset, next_offset: of the two records (ww), or of the one
-    that was read and null (wr); cluster, topic and partition are where that was."""
+    """Edges, one row per source, target and kind: `EDGE`. offset, next_offset: of the two records (ww), or of the
+    record that was read and null (wr); cluster, topic and partition are those of the records."""
     written = t.cache(_written(t))
     edges = _ww(t, written).unionByName(_wr(t, written)).where("source != target")
     first = F.min(F.struct(*KEY, "offset", "next_offset")).alias("first")
@@ -49,7 +49,7 @@ def _unit() -> Column:
 def _written(t: Tables) -> DataFrame:
     """Values that took effect: value, cluster, topic, partition, era, offset (as acknowledged), unit, node."""
     sent = t.sends.where("outcome in ('acked', 'committed', 'unknown')").withColumn("unit", _unit())
-    alone = F.concat(F.lit("record "), F.col("op").cast("string"))  # of a send outside a transaction: its operation
+    alone = F.concat(F.lit("record "), F.col("op").cast("string"))  # for a send outside a transaction: its operation
     sent = sent.withColumn("whole", F.coalesce("unit", alone))
     doubtful = sent.where("outcome = 'unknown'").select("cluster", "whole", "value")
     read = t.reads.where("type = 'ok' and value is not null").select("value").distinct()

@@ -1,11 +1,11 @@
 """Cuts a large graph into tangles, parts that share no cycle, by DataFrame expressions and in a fixed number of steps.
 
-Nodes are numbered along time. An edge to a smaller number is a back edge; every cycle has one. Where no back edge
+Nodes are numbered in time order. An edge to a smaller number is a back edge; every cycle has one. Where no back edge
 spans a number, no cycle does: once past it, nothing leads back. So the back edges, as intervals, are merged where they
-touch, and what lies between the merged intervals is in no cycle. A chain of any length without a back edge costs one
-look; a history whose transactions overlap becomes many small tangles, which workers take apart (`components`).
+touch, and nodes between the merged intervals are in no cycle. A chain of any length without a back edge costs one
+pass; a history whose transactions overlap becomes many small tangles, which workers process (`components`).
 
-The numbering decides how small the tangles are, never what is found.
+The numbering affects how small the tangles are, never the result.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 
 
 def tangled(edges: DataFrame) -> DataFrame:
-    """The edges (source, target, …) that may be part of a cycle, with `tangle`: the tangle they lie in."""
+    """The edges (source, target, …) that may be part of a cycle, with `tangle`: the tangle they are in."""
     spans = _spans(edges.where("source > target"))
     size = spans.agg(F.count("*").alias("n"), F.min("low").alias("low"), F.max("high").alias("high")).first()
     if size is None or not size.n:
         return edges.where(F.lit(False)).withColumn("tangle", F.lit(0).cast("bigint"))
-    # Equal joins are what Spark can spread: numbers fall into as many slots as there are tangles.
+    # Spark can distribute equi-joins: numbers are divided into as many slots as there are tangles.
     width = max(1, (size.high - size.low) // size.n)
     slots = F.sequence(F.floor(F.col("low") / width), F.floor(F.col("high") / width))
     spans = spans.withColumn("slot", F.explode(slots)).withColumn("tangle", F.col("low"))

@@ -1,17 +1,18 @@
-"""`acl_lost`: an access rule went away that nobody deleted, stayed though its source deleted it, or came by itself.
+"""`acl_lost`: an ACL binding disappeared undeleted, stayed after its source's was deleted, or appeared by itself.
 
 Proves, by form:
-- `local`: a binding was on a cluster (created there, or seen) and a later look does not show it, though no
-  administrator deleted it in between, and the cluster that is mirrored to it did not lose it either. A binding outside
-  the mirror's filter that it touches is one of these; one that the mirror made on its own account is not.
+- `local`: a binding was on a cluster (created there, or seen) and a later snapshot does not show it, though no
+  administrator deleted it in between, and the cluster that is mirrored to it did not lose it either. This includes a
+  binding outside the mirror's filter that the mirror deleted, but not one that the mirror created for its own purposes.
 - `stale`: a binding that a mirror brought (seen on both clusters, never created on the destination by an
-  administrator) was removed on the source, and the last look at the destination still shows it, later than the bound.
-- `appeared`: after every mirrored topic was stopped, a look shows a binding that the look before did not, and nobody
-  created it there.
+  administrator) was removed on the source, and the last snapshot of the destination, later than the bound, still
+  shows it.
+- `appeared`: after every mirrored topic was stopped, a snapshot shows a binding that the one before did not, and no
+  administrator created it there.
 An administrator is every actor whose name does not begin with `mirror` or `mm2`. The bound is 0 in an imported history
-(its writer chose the moments) and `acl_bound_s` of the run's floor else, 60 s by default.
+(its writer chose the times), otherwise `acl_bound_s` of the run's floor, 60 s by default.
 
-Cannot see: what came and went between two looks; bindings of a source that was never looked at.
+Cannot see: what came and went between two snapshots; bindings of a source without snapshots.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KIND = AnomalyKind(
     told="had ACL bindings against what its administrator asked for",
     section=4,
     what="local ACL bindings stay until an administrator deletes them, mirrored ones follow the source",
-    limitations="what came and went between two looks; bindings of a source that was never looked at",
+    limitations="what came and went between two snapshots; bindings of a source without snapshots",
     sources=("KIP-1279",),
     requires=("acls",),
     forms=("local", "stale", "appeared"),
@@ -42,7 +43,7 @@ KEY = ("cluster", "binding")
 
 
 def by_mirror(actor: Column | str = "actor") -> Column:
-    """Whether a change was the mirror's."""
+    """Whether the mirror made a change."""
     name = F.col(actor) if isinstance(actor, str) else actor
     return F.coalesce(F.lower(name).rlike("^(mirror|mm2)"), F.lit(False))
 
@@ -86,14 +87,14 @@ def _row(rows: DataFrame, form: str, words: str, *columns: str) -> DataFrame:
 
 
 def _missed(there: DataFrame, looks: DataFrame) -> DataFrame:
-    """Bindings that a look did not show before anything showed them again: KEY, time_ns, next_ns, look_ns."""
+    """Bindings missing from a snapshot before they were seen again: KEY, time_ns, next_ns, look_ns."""
     rows = there.join(F.broadcast(looks), "cluster")
     rows = rows.where("look_ns > time_ns and look_ns < coalesce(next_ns, look_ns + 1)")
     return rows.groupBy(*KEY, "time_ns", "next_ns").agg(F.min("look_ns").alias("look_ns"))
 
 
 def _absences(there: DataFrame, looks: DataFrame, deleted: DataFrame) -> DataFrame:
-    """When bindings were away: KEY, from_ns (deleted, or missed by a look), until_ns (null: for good)."""
+    """When bindings were absent: KEY, from_ns (deleted, or missing from a snapshot), until_ns (null: for good)."""
     cuts = there.join(deleted.select(*KEY, F.col("time_ns").alias("cut_ns")), list(KEY))
     cuts = cuts.where("cut_ns >= time_ns and cut_ns < coalesce(next_ns, cut_ns + 1)")
     ends = _missed(there, looks).select(*KEY, F.col("look_ns").alias("from_ns"), "next_ns", "time_ns")
@@ -103,8 +104,8 @@ def _absences(there: DataFrame, looks: DataFrame, deleted: DataFrame) -> DataFra
 
 
 def _mirrors_own(acls: DataFrame) -> DataFrame:
-    """Bindings that a mirror made on its own account, e.g. to keep clients from a mirrored topic: KEY. Nobody but
-    mirrors had a hand in them, on any cluster."""
+    """Bindings that a mirror created for its own purposes, e.g. to keep clients from a mirrored topic: KEY. Only
+    mirrors changed them, on any cluster."""
     changed = F.col("event") != "look"
     rows = acls.where("binding is not null").groupBy(*KEY)
     hands = rows.agg(F.max(changed & by_mirror()).alias("its"), F.max(changed & ~by_mirror()).alias("made"))
@@ -163,7 +164,11 @@ def _appeared(t: Tables, acls: DataFrame, looks: DataFrame, there: DataFrame) ->
     known = there.groupBy(*KEY).agg(F.min("time_ns").alias("begin"), F.min_by("event", "time_ns").alias("event"))
     rows = known.join(F.broadcast(first), "cluster").where("begin > first_ns and event = 'look'")
     return _row(
-        rows, "appeared", "%s came to %s after every topic was stopped, and nobody created it", "binding", "cluster"
+        rows,
+        "appeared",
+        "%s appeared on %s after every topic was stopped, and no administrator created it",
+        "binding",
+        "cluster",
     )
 
 

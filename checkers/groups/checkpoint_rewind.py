@@ -2,11 +2,11 @@
 
 Proves, by form, of rows of `group_offsets` with event `checkpoint`:
 - `back`: a translated offset is lower than one before it, although the source offset did not go back.
-- `ahead`: a translated offset is past the true position: above the log end that the destination can have had, or with
-  a record before it whose every copy lies before it and whose offset on the source is not below the source's.
-A translated offset that is too low is no fault: it costs reading again.
+- `ahead`: a translated offset is past the true position: above the log end that the destination can have had, or after
+  every copy of a record whose offset on the source is not below the checkpoint's source offset.
+A translated offset that is too low is no fault: records are only read again.
 
-Cannot see: translations of records whose offset on the source nobody knows, or that expired; a checkpoint that no
+Cannot see: translations of records whose offset on the source is unknown, or that expired; a checkpoint that no
 reader recorded.
 """
 
@@ -24,8 +24,8 @@ KIND = AnomalyKind(
     severity=Severity.S1,
     told="got translated offsets that went back or too far",
     section=4,
-    what="a translated offset goes back only with the source's, and never lies past the true position",
-    limitations="translations of records whose source offset nobody knows",
+    what="a translated offset goes back only with the source's, and is never past the true position",
+    limitations="translations of records whose source offset is unknown",
     sources=("KIP-545", "KAFKA-12468", "KAFKA-14666", "apache/kafka#13178"),
     requires=("group_offsets",),
     forms=("back", "ahead"),
@@ -58,7 +58,7 @@ def _back(rows: DataFrame) -> DataFrame:
 
 
 def _ahead(t: Tables, rows: DataFrame) -> DataFrame:
-    # Of each value the last copy on the destination, and its offset on the source.
+    # Each value's last copy on the destination, and its offset on the source.
     copies = t.stored_values if t.has("records") else t.reads.where("value is not null and offset is not null")
     here = F.broadcast(rows.select(*PARTITION).distinct())
     copies = copies.join(here, list(PARTITION)).groupBy(*PARTITION, "value").agg(F.max("offset").alias("copy"))
@@ -69,7 +69,7 @@ def _ahead(t: Tables, rows: DataFrame) -> DataFrame:
     found = passed.groupBy(*GROUP, "offset", "source_offset", "time_ns", "high").agg(first.alias("p"))
     found = found.where("p is not null or offset > high").dropDuplicates([*GROUP, "offset", "source_offset"])
     what = F.when(
-        F.col("p").isNotNull(), sentence("%s at %s, source offset %s, lies before it", "p.value", "p.copy", "p.sent_at")
+        F.col("p").isNotNull(), sentence("%s at %s, source offset %s, is before it", "p.value", "p.copy", "p.sent_at")
     )
     return anomalies(
         found.withColumn("what", what.otherwise(sentence("the log ended at %s", "high"))),
@@ -78,7 +78,7 @@ def _ahead(t: Tables, rows: DataFrame) -> DataFrame:
         value=F.col("p.value"),
         rank="offset",
         explain=sentence(
-            "the checkpoint of group %s for %s-%s on %s translates %s to %s, past the truth: %s",
+            "the checkpoint of group %s for %s-%s on %s translates %s to %s, past the true position: %s",
             *("group", "topic", "partition", "cluster", "source_offset", "offset", "what"),
         ),
     )

@@ -1,13 +1,13 @@
-"""`commit_lost`: an acknowledged offset commit is not there any more.
+"""`commit_lost`: an acknowledged offset commit is lost.
 
-Proves: a fetch of a group's offset (an operation, or a look at the group) that began after a commit had been
+Proves: a fetch of a group's offset (an operation, or a snapshot of the group) that began after a commit had been
 acknowledged returned an older offset, or none. The commit that counts is the last one acknowledged before the fetch
-began. What a commit that overlapped it or came later (acknowledged, undecided, or written by a mirror) would leave
-there is no loss, nor is an offset ahead of it that no earlier commit explains.
-An offset committed within a transaction is acknowledged with the transaction's commit, and may be there from when that
-was asked for; of a transaction of unknown end it may or may not be there. A fetch that returns what was committed
-within an aborted transaction, and by nobody else, shows that what the group had is not there any more.
-A look does not wait for the transaction's markers as a consumer's fetch does: it counts some seconds later.
+began. It is no loss if the offset is that of a commit that overlapped it or came later (acknowledged, undecided, or
+written by a mirror), or is ahead of it and no earlier commit explains it.
+An offset committed within a transaction is acknowledged with the transaction's commit, and may be visible from the
+commit request on; for a transaction of unknown result it may or may not be there. A fetch that returns an offset
+committed only within an aborted transaction shows that the group's previous offset is lost.
+A snapshot does not wait for the transaction's markers as a consumer's fetch does: it counts some seconds later.
 
 Cannot see: offsets that expired; committers that the history does not record, unless their offset is lower.
 """
@@ -45,7 +45,7 @@ def find(t: Tables) -> DataFrame | None:
     if t.has("group_offsets"):
         done = done.unionByName(_of_groups(t))
     done = _of_either_life(with_era_at(t, done, F.col("begin"), F.col("end"))).where("not failed")
-    # Of all commits acknowledged before: the last. The order of a fetch is its beginning, of a commit its end.
+    # The last of all commits acknowledged before. A fetch is ordered by its beginning, a commit by its end.
     acked = (F.col("action") == "commit") & F.col("ok") & F.col("end").isNotNull() & F.col("offset").isNotNull()
     commit = F.struct("offset", "begin", "op_index", "decided_index", "end", "process", "op")
     fetch = (F.col("action") == "fetch") & F.col("ok")
@@ -65,12 +65,12 @@ def find(t: Tables) -> DataFrame | None:
         F.col("undone").alias("held_undone"),
         *(F.col(c).alias(f"held_{c}") for c in ("ok", "process", "op", "op_index")),
     )
-    # What was fetched, and every commit of just that offset.
+    # The fetched offset, and every commit of exactly that offset.
     held = held.withColumn("offset", F.col("held"))
     both = shown.join(held, [*KEY, "offset"], "left")
     began = F.col("held_begin") <= F.coalesce("end", "begin")
     same = F.col("held").isNotNull() & ~F.col("held_undone")
-    # Of one process's commits under way at once the first invoked and first answered comes first.
+    # Of one process's concurrent commits the one that was invoked and answered first comes first.
     before = F.col("held_ok") & (F.col("held_process") == F.col("last.process"))
     before = before & (F.col("held_op") < F.col("last.op")) & (F.col("held_op_index") < F.col("last.op_index"))
     later = F.col("held_end").isNull() | (F.col("held_end") >= F.col("last.begin"))
@@ -108,8 +108,8 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _of_either_life(done: DataFrame) -> DataFrame:
-    """Commits that overlap a topic's deletion may explain what either life shows and bind in none; of a fetch that does
-    nothing can be told."""
+    """Commits that overlap a topic's deletion may explain offsets of either life and are binding in none; fetches that
+    overlap it are not judged."""
     done = done.where(f"not (action = 'fetch' and era >= {UNDECIDED})")
     lives = F.sequence(F.floor(F.col("era") / UNDECIDED).cast("int") - 1, (F.col("era") % UNDECIDED).cast("int"))
     either = done.where(undecided()).withColumn("era", F.explode(lives))
@@ -173,7 +173,7 @@ def _of_clients(t: Tables) -> DataFrame:
 
 
 def _of_groups(t: Tables) -> DataFrame:
-    """Looks as fetches, and what a mirror wrote as commits that nobody was promised."""
+    """Snapshots as fetches, and a mirror's writes as commits that were not acknowledged to anybody."""
     rows = t.table("group_offsets").where("topic is not null and partition is not null")
     rows = rows.where("event in ('look', 'sync') and coalesce(kind, 'consumer') = 'consumer'")
     look, time = F.col("event") == "look", F.col("time_ns")

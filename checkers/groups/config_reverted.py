@@ -1,12 +1,12 @@
-"""`config_reverted`: after the stop, something else than an administrator changed a topic's configuration.
+"""`config_reverted`: after the stop, something other than an administrator changed a topic's configuration.
 
-Proves: after the mirror of a topic was stopped on the destination, a configuration entry had a value (a look, or an
-administrator's change), and a later look shows another although no administrator changed it in between; or a change
-is recorded whose actor is the mirror. Form `retention`: the entry rules what is deleted, so that the destination may
-lose its own records.
+Proves: after the mirror of a topic was stopped on the destination, a configuration entry had a value (by a snapshot, or
+an administrator's change), and a later snapshot shows another although no administrator changed it in between; or a
+change is recorded whose actor is the mirror. Form `retention`: the entry controls deletion, so that the destination
+may lose its own records.
 
-Cannot see: a value that changed between the last look before the stop and the first thing known after it; an entry
-that was removed (looks show entries that a topic sets itself).
+Cannot see: a value that changed between the last snapshot before the stop and the first known value after it; an entry
+that was removed (snapshots show entries that a topic sets itself).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KIND = AnomalyKind(
     told="had topic configurations changed after the stop",
     section=4,
     what="after the stop only an administrator changes the destination's topic configurations",
-    limitations="changes before the first look after the stop; entries that were removed",
+    limitations="changes before the first snapshot after the stop; entries that were removed",
     sources=("KIP-1279",),
     requires=("configs", "mirror_states"),
     forms=("retention", "other"),
@@ -34,7 +34,7 @@ _RETENTION = "^(retention\\.|local\\.retention\\.|delete\\.retention\\.|cleanup\
 
 
 def find(t: Tables) -> DataFrame | None:
-    """One row per change that was nobody's, or the mirror's."""
+    """One row per change that has no recorded actor, or was the mirror's."""
     stopped = F.broadcast(stop_acknowledged(t))
     rows = (
         t.table("configs").where("name is not null").join(stopped, ["cluster", "topic"]).where("time_ns >= stopped_ns")
@@ -43,7 +43,7 @@ def find(t: Tables) -> DataFrame | None:
     order = Window.partitionBy("cluster", "topic", "name").orderBy("time_ns", F.desc("change"))
     rows = rows.withColumns({"before": F.lag("value").over(order), "known": F.lag("time_ns").over(order)})
     silent = rows.where("not change and known is not null and not value <=> before and name != 'log_start'")
-    silent = silent.withColumn("how", F.lit("by nobody's hand"))
+    silent = silent.withColumn("how", F.lit("by no recorded change"))
     own = rows.where("change and mine").withColumn("how", sentence("by %s", "actor"))
     return union([_row(silent), _row(own)])
 

@@ -1,15 +1,15 @@
-"""`epoch_invariant`: leader epochs keep consumers or writers from going on.
+"""`epoch_invariant`: leader epochs that block consumers or producers.
 
 Proves, by form:
 - `log`: in one replica's log a batch has a lower leader epoch than the batch before it.
-- `behind`: for mirrors that keep the source's epochs, the destination's leader epoch at its last look before the stop
-  is lower than one that the source had shown before (earlier than the bound: `epoch_bound_s` of the run's floor, 60 s;
-  0 in an imported history, whose writer chose the moments).
+- `behind`: for mirrors that preserve the source's epochs, the destination's leader epoch at its last snapshot before
+  the stop is lower than one that the source had shown before (earlier than the bound: `epoch_bound_s` of the run's
+  floor, 60 s; 0 in an imported history, whose writer chose the times).
 - `local`: a local write on the destination has a leader epoch that is not greater than that of every mirrored record
   below it.
-- `stalled`: a consumer of the destination kept being refused for a leader epoch, and never read there again.
+- `stalled`: a consumer of the destination kept being refused because of a leader epoch, and never read there again.
 
-Cannot see: epochs that no look, log or client shows; consumers that ended before they could try again.
+Cannot see: epochs that no snapshot, log or client shows; consumers that ended before they could retry.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ KIND = AnomalyKind(
     name="epoch_invariant",
     after_healing=True,
     severity=Severity.S2,
-    told="had leader epochs that went back or fell behind",
+    told="had leader epochs that went back or were too low",
     section=4,
-    what="leader epochs go forward in a log, and on the destination are not behind the source's",
-    limitations="epochs that no look, log or client shows",
+    what="leader epochs rise in a log, and on the destination are not lower than the source's",
+    limitations="epochs that no snapshot, log or client shows",
     sources=("KIP-1279", "KIP-101", "KIP-320"),
     requires=(),
     any_of=("ops", "batches", "log_ends"),
@@ -39,8 +39,8 @@ BOUND_S = 60.0
 
 
 def find(t: Tables) -> DataFrame | None:
-    """One row per step back in a log, partition that is behind, local write (the first of each partition), and consumer
-    that is stuck."""
+    """One row per step back in a log, partition with a lower epoch, local write (the first of each partition), and
+    stuck consumer."""
     keeps = keeps_offsets(t)
     behind = keeps and t.has("log_ends") and t.meta.test.mirror_options.get("leader_epoch", "preserve") == "preserve"
     return union(
@@ -113,7 +113,7 @@ def _local(t: Tables) -> DataFrame:
     own = t.sends.select("value", "cluster").distinct().withColumn("own", F.lit(True))
     log = log.join(own, ["value", "cluster"], "left")
     mine = F.col("own").isNotNull()
-    # Only what lies below counts: a cluster that was mirrored to later held local writes from the start.
+    # Only records below count: a cluster that was mirrored to later held local writes from the start.
     below = Window.partitionBy(*PARTITION).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     log = log.withColumn("mirrored", F.max(F.when(~mine, F.col("leader_epoch"))).over(below))
     rows = log.where(mine & (F.col("leader_epoch") <= F.col("mirrored")))

@@ -1,17 +1,17 @@
-"""`group_skip` and `group_rewind`: what a consumer group misses, or reads again, when it moves to the destination.
+"""`group_skip` and `group_rewind`: records that a consumer group skips, or rereads, when it moves to the destination.
 
-A group has moved where it polls on the destination after a mirror had written (or a look had shown) its offset there;
-in an imported history also where it had committed on the source and the mirror was stopped without having written it.
-`group_skip` proves: a record of the destination lies before the point where the group's first poll stood, the group
+A group has moved where it polls on the destination after a mirror had written (or a snapshot had shown) its offset
+there; in an imported history also where it had committed on the source and the mirror was stopped without having
+written it. `group_skip` proves: a record of the destination is before the position of the group's first poll, the group
 had not processed it on the source (by its last acknowledged commit, or the source offset of the sync), and never read
-it on any cluster. Local writes count as never processed. It does not matter whether an OffsetOutOfRange, a reset or
-an offset that local writes had passed was the cause.
-`group_rewind` proves: the group reads again more records that it had processed on the source than the mirror's last
-known lag, one commit interval (the longest step between its commits) and, for MirrorMaker 2, the spacing of its offset
-syncs allow together.
+it on any cluster. Local writes count as never processed. The cause does not matter: an OffsetOutOfRange, a reset or
+an offset that local writes had passed.
+`group_rewind` proves: the group rereads more records that it had processed on the source than the mirror's last known
+lag, one commit interval (the longest step between its commits) and, for MirrorMaker 2, the spacing of its offset syncs
+allow together.
 
-Cannot see: a group whose first poll returned nothing and did not say where it stood; records of the source whose
-acknowledged offset nobody knows; a group that was on the destination before; records that expired before the evidence.
+Cannot see: a group whose first poll returned nothing and did not report its position; records of the source whose
+acknowledged offset is unknown; a group that was on the destination before; records that expired before the evidence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SKIP = AnomalyKind(
     told="let groups skip records",
     section=4,
     what="a group that resumes on the destination gets every record that it had not processed",
-    limitations="first polls that do not say where they stood; records whose source offset nobody knows",
+    limitations="first polls that do not report their position; records whose source offset is unknown",
     sources=("KIP-1279", "KAFKA-12468", "KAFKA-10048"),
     requires=("ops", "op_records"),
 )
@@ -39,10 +39,10 @@ REWIND = AnomalyKind(
     name="group_rewind",
     after_healing=True,
     severity=Severity.S4,
-    told="let groups read more again than they may",
+    told="let groups reread more than allowed",
     section=4,
-    what="a group that resumes on the destination reads again at most lag, commit interval and sync spacing",
-    limitations="the lag between the last look and the stop; records whose source offset nobody knows",
+    what="a group that resumes on the destination rereads at most lag, commit interval and sync spacing",
+    limitations="the lag between the last snapshot and the stop; records whose source offset is unknown",
     sources=("KIP-1279", "KIP-545", "KAFKA-14666"),
     requires=("ops", "op_records", "group_offsets"),
 )

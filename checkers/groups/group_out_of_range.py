@@ -1,11 +1,11 @@
-"""`group_out_of_range`: a consumer group's offset on the destination lies outside the log.
+"""`group_out_of_range`: a consumer group's offset on the destination is outside the log.
 
 Proves: a mirror wrote an offset below the log start or above the log end that the destination then had (form `sync`),
-or an offset above the log end was seen there (form `look`). A group that resumes there is at the mercy of
-`auto.offset.reset`. The bounds of the log are proven ones (see `group_sync`): local writes that lift the end over the
-offset later do not hide it.
+or an offset above the log end was seen there (form `look`). A group that resumes there depends on `auto.offset.reset`.
+The bounds of the log are proven ones (see `group_sync`): local writes that raise the end above the offset later do not
+hide it.
 
-Cannot see: an offset that was outside only between two looks; an offset below the log start that was merely seen,
+Cannot see: an offset that was outside only between two snapshots; an offset below the log start that was only seen,
 because a log start may pass it later; clusters where an unclean election was forced.
 """
 
@@ -23,13 +23,13 @@ KIND = AnomalyKind(
     severity=Severity.S1,
     told="got group offsets outside its log",
     section=4,
-    what="a synced group offset lies, when it is written, between log start and log end of the destination",
-    limitations="offsets outside only between two looks; clusters with unclean elections",
+    what="a synced group offset is, when it is written, between log start and log end of the destination",
+    limitations="offsets outside only between two snapshots; clusters with unclean elections",
     sources=("KAFKA-12468", "apache/kafka#13178", "KIP-1279"),
     requires=("group_offsets", "log_ends"),
     forms=("sync", "look"),
 )
-TEXT = "group %s was given offset %s of %s-%s on %s, whose log then went from %s to at most %s"
+TEXT = "group %s was given offset %s of %s-%s on %s, whose log then ranged from %s to at most %s"
 
 
 def find(t: Tables) -> DataFrame | None:

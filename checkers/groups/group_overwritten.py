@@ -1,16 +1,15 @@
-"""`group_overwritten`: a mirror wrote offsets of groups that it had to leave alone, or left out groups that it had to
-sync.
+"""`group_overwritten`: a mirror wrote offsets of groups that it must not touch, or missed groups that it must sync.
 
 Proves, by form:
-- `active`: an offset was synced to a group while it had members on the destination: the sync itself, or the last look
-  before it, says so; or one process polled there under that group before and after it without leaving in between.
+- `active`: an offset was synced to a group while it had members on the destination: by the sync itself, or the last
+  snapshot before it; or one process polled there under that group before and after it without leaving in between.
 - `behind`: a sync wrote less than the group had committed on the destination after the mirror was stopped (at any
   time, where the states of the mirror are not known at all).
 - `filter`: a synced group is not among those that the mirror's options name (`groups`, `groups.exclude`).
-- `missing`: in a run of ours that settled, whose mirror syncs groups: a group had an offset of a mirrored topic on the
-  source before the run settled, and none on the destination at the end (a coordinator that was not asked).
+- `missing`: in a Shatterproof run that settled, whose mirror syncs groups: a group had an offset of a mirrored topic on
+  the source before the run settled, and none on the destination at the end (e.g. its coordinator was never asked).
 
-Cannot see: members that no look and no poll shows; a sync that nobody recorded, and that a later one corrected.
+Cannot see: members that no snapshot and no poll shows; an unrecorded sync that a later one corrected.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ KIND = AnomalyKind(
     severity=Severity.S1,
     told="had group offsets synced that must not be, or left out",
     section=4,
-    what="a mirror syncs the groups that it should, and none that is at work on the destination",
-    limitations="members that no look and no poll shows; syncs that nobody recorded",
+    what="a mirror syncs the groups that it should, and none that is active on the destination",
+    limitations="members that no snapshot and no poll shows; unrecorded syncs",
     sources=("KIP-1279", "KIP-545", "KAFKA-13452"),
     requires=("group_offsets",),
     forms=FORMS,
@@ -66,7 +65,7 @@ def _syncs(t: Tables) -> DataFrame:
 
 
 def _active(t: Tables) -> DataFrame:
-    """Looks, polls and syncs of a group on one line of time: who was there around a sync."""
+    """Snapshots, polls and syncs of a group on one timeline: its members around a sync."""
     none = F.lit(None)
     looks = t.table("group_offsets").where("group is not null and members is not null")
     looks = looks.select("cluster", "group", "time_ns", "members", none.cast("string").alias("process"))
@@ -74,7 +73,7 @@ def _active(t: Tables) -> DataFrame:
     where = F.broadcast(syncs.select("cluster", "group").distinct())
     polls = t.ops.where("group is not null and type = 'ok' and f in ('poll', 'commit_offset')")
     polls = polls.join(where, ["cluster", "group"], "left_semi").select("cluster", "group", "process", "time_ns")
-    # A process leaves when it crashes or does something else with its subscription: that begins another stay.
+    # A process leaves when it crashes or changes its subscription: that begins another stay.
     left = t.ops.where("f in ('crash', 'subscribe', 'assign') and type != 'invoke'")
     left = left.select(none.cast("string").alias("cluster"), none.cast("string").alias("group"), "process", "time_ns")
     order = Window.partitionBy("process").orderBy("time_ns").rowsBetween(Window.unboundedPreceding, 0)
@@ -94,7 +93,7 @@ def _active(t: Tables) -> DataFrame:
         "cluster", "group", "id", sentence("it had %s members", "members").alias("how")
     )
     found = seen.unionAll(counted).groupBy("cluster", "group", "id").agg(F.min("how").alias("how"))
-    what = sentence("it was synced while at work there: %s", "how")
+    what = sentence("it was synced while active there: %s", "how")
     return found.select("cluster", "group", "id.*", what.alias("what")).withColumns(
         {"form": F.lit("active"), "op_index": none.cast("bigint")}
     )
@@ -165,11 +164,11 @@ def _missing(t: Tables) -> DataFrame | None:
     here = here.groupBy(F.col("cluster").alias("source"), "group", "origin_topic", "partition").agg(
         F.max("offset").alias("offset"), F.first("topic").alias("topic")
     )
-    if not keeps_offsets(t):  # at the log start there is nothing processed, hence nothing to translate
+    if not keeps_offsets(t):  # at the log start nothing is processed, so there is nothing to translate
         starts = t.truth.select(F.col("cluster").alias("source"), "origin_topic", "partition", "log_start")
         here = here.join(F.broadcast(starts), ["source", "origin_topic", "partition"], "left")
         here = here.where("log_start is null or offset > log_start").drop("log_start")
-        # Nor can be translated what lies below the first record that was carried: all before it was aborted, say.
+        # Nor can an offset below the first mirrored record be translated, e.g. when all before it was aborted.
         if not t.has("records"):
             return None
         copies = t.truth_log.where("value is not null and not coalesce(aborted, false)")

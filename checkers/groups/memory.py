@@ -3,10 +3,10 @@
 Proves, by form, of the rows of `metrics` of one node:
 - `bound`: memory_bytes rose by more than k × fetcher_threads × fetch_response_max_bytes above its lowest value before
   (k: `memory_factor` of the run's floor, 3 by default).
-- `growth`: the peak with the most mirror_partitions lies more than a quarter, and more than one response, above the
-  peak with the fewest, though there were at least twice as many.
+- `growth`: the peak with the most mirror_partitions is more than a quarter, and more than one response, above the
+  peak with the fewest, with at least twice as many partitions.
 
-Cannot see: peaks between two looks; memory of brokers, which mirroring shares with everything else.
+Cannot see: peaks between two samples; memory of brokers, which mirroring shares with everything else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KIND = AnomalyKind(
     told="used memory beyond its bound",
     section=4,
     what="a mirror's memory is bounded by fetchers and response size, whatever the number of partitions",
-    limitations="peaks between two looks",
+    limitations="peaks between two samples",
     sources=("KIP-1279",),
     requires=("metrics",),
     forms=("bound", "growth"),
@@ -71,7 +71,7 @@ def find(t: Tables) -> DataFrame | None:
                 form=F.lit("bound"),
                 value="node",
                 rank=-F.col("rise"),
-                explain=sentence("memory of %s rose by %s bytes, and %s are allowed", "node", "rise", "bound"),
+                explain=sentence("memory of %s rose by %s bytes; %s are allowed", "node", "rise", "bound"),
                 **place,
             ),
             anomalies(

@@ -1,8 +1,8 @@
 """`name_leak`: a principal without rights on mirrors learnt a mirror's name.
 
-Proves: a row of `mirror_names` says that an answer to a principal who is not entitled contained a mirror's name.
+Proves: by a row of `mirror_names`, an answer to a principal who is not entitled contained a mirror's name.
 
-Cannot see: ways of asking that nobody tried; names that can be guessed.
+Cannot see: requests that were not tried; names that can be guessed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="name_leak",
     severity=Severity.SEC,
-    told="told names of mirrors to principals without rights",
+    told="disclosed names of mirrors to principals without rights",
     section=4,
     what="a principal without rights on mirrors learns no mirror's name",
-    limitations="ways of asking that nobody tried",
+    limitations="requests that were not tried",
     sources=("KIP-1279",),
     requires=("mirror_names",),
 )

@@ -1,8 +1,8 @@
 """`share_group`: the rules of `group_out_of_range` and `group_skip`, for share groups' start offsets.
 
 Proves: a share group's start offset (rows of `group_offsets` with kind `share`) was written outside the destination's
-log (form `range`), or a share group that moved to the destination never got a record before the point where its first
-poll stood (form `skip`).
+log (form `range`), or a share group that moved to the destination never got a record before the position of its first
+poll (form `skip`).
 
 Cannot see: records in flight above the start offset (their delivery counts are not mirrored); what those checkers
 cannot see.
@@ -24,7 +24,7 @@ KIND = AnomalyKind(
     severity=Severity.S2,
     told="moved share groups out of range or past records",
     section=4,
-    what="share groups' start offsets lie within the destination's log, and no record is skipped after a move",
+    what="share groups' start offsets are within the destination's log, and no record is skipped after a move",
     limitations="records in flight above the start offset",
     sources=("KIP-932", "KIP-1279"),
     requires=("group_offsets", "log_ends"),

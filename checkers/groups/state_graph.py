@@ -1,14 +1,14 @@
 """`state_graph`: a mirror partition moved between states along an edge that the design does not have.
 
 Proves, for mirrors that keep offsets, by form:
-- `edge`: of two looks (or acknowledged operations) in a row, the later state cannot be reached from the earlier one.
-  Passing states (PREPARING, LOG_TRUNCATION, EPOCH_FENCING, PAUSING, STOPPING) may be missed between looks, resting
-  ones (MIRRORING, PAUSED, STOPPED, FAILED) may not: a stopped mirror comes back only through PREPARING, a stop is not
-  taken back, and what is being paused does not go on before it is paused.
+- `edge`: of two consecutive snapshots (or acknowledged operations), the later state cannot be reached from the earlier.
+  Transient states (PREPARING, LOG_TRUNCATION, EPOCH_FENCING, PAUSING, STOPPING) may be missed between snapshots, stable
+  ones (MIRRORING, PAUSED, STOPPED, FAILED) may not: a stopped mirror restarts only through PREPARING, a stop is not
+  revoked, and a mirror in PAUSING does not resume before it is PAUSED.
 - `refused`: an operation on the mirror failed, and yet the next state is the one that it would have led to.
 
-Where only looks tell of a restart (a run of ours), STOPPED and then MIRRORING is no proof, and is left out. Cannot see:
-states between two looks; changes that a killed process's replacement made before it was looked at.
+Where only snapshots show a restart (Shatterproof runs), STOPPED followed by MIRRORING proves nothing, and is left out.
+Cannot see: states between two snapshots; changes that a killed process's replacement made before the next one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KIND = AnomalyKind(
     told="had mirror states that its design does not allow",
     section=4,
     what="mirror states move along the design's edges; a refused operation changes nothing",
-    limitations="states between two looks",
+    limitations="states between two snapshots",
     sources=("KIP-1279",),
     requires=("mirror_states",),
     forms=("edge", "refused"),
@@ -40,7 +40,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "MIRRORING": (),
     "FAILED": (),
 }
-"""State → states that cannot be the next one seen."""
+"""State → states that must not be seen next."""
 RESULTS: dict[str, tuple[str, ...]] = {
     "mirror_stop": ("STOPPING", "STOPPED"),
     "failover": ("STOPPING", "STOPPED"),
@@ -60,11 +60,11 @@ def find(t: Tables) -> DataFrame | None:
         return None
     rows = t.table("mirror_states").where("state is not null and state != 'UNKNOWN'")
     if t.has("faults"):
-        # What a nemesis did to the mirror's process is no state of the mirror.
+        # A nemesis that pauses or resumes the mirror's process does not change the mirror's state.
         faults = t.table("faults").where(F.col("name").isin(*_PROCESS_FAULTS)).select("time_ns").distinct()
         moved = rows.where("event in ('pause', 'resume')").join(F.broadcast(faults), "time_ns", "left_semi")
         rows = rows.join(F.broadcast(moved.select("time_ns", "event").distinct()), ["time_ns", "event"], "left_anti")
-    # One history may name the mirror in some events only.
+    # A history may name the mirror in some events only.
     order = Window.partitionBy("cluster", "topic", "partition").orderBy("time_ns", "event")
     rows = rows.withColumns({"before": F.lag("state").over(order), "before_ns": F.lag("time_ns").over(order)})
     return union([_edges(t, rows), _refused(t, rows)])
@@ -122,7 +122,7 @@ def _refused(t: Tables, rows: DataFrame) -> DataFrame:
     hit = changed.join(failed, "cluster").where("time_ns >= begin and before_ns <= end")
     hit = hit.where("on_topic is null or on_topic = topic").where("on_partition is null or on_partition = partition")
     hit = hit.where("find_in_set(state, leads_to) > 0 and find_in_set(before, leads_to) = 0")
-    # Not where the same was asked for with success, nor where it would have come by itself.
+    # Not where the same request also succeeded, nor where the change would have come by itself.
     hit = hit.where("before not in ('PREPARING', 'PAUSING', 'STOPPING')")
     excused = (done.cluster == hit.cluster) & (done.leads_to == hit.leads_to)
     excused = excused & (done.ok_begin <= hit.time_ns) & (done.ok_end >= hit.before_ns)

@@ -1,4 +1,4 @@
-"""`state_key_skew`: the keys of the mirrors' state topic crowd on few of its partitions.
+"""`state_key_skew`: the keys of the mirrors' state topic are concentrated on few of its partitions.
 
 Proves: a log of `__mirror_state` holds 1,000 keys or more, and one partition has more than twice as many of them as
 there are per partition on average (empty partitions count).
@@ -19,7 +19,7 @@ KIND = AnomalyKind(
     severity=Severity.S4,
     told="crowded one partition of the mirror state topic",
     section=4,
-    what="of 1,000 or more keys of the mirror state topic no partition holds more than twice the mean",
+    what="with 1,000 or more keys in the mirror state topic, no partition holds more than twice the mean",
     limitations="fewer than 1,000 keys; keys that compaction removed; how hot a key is",
     sources=("KIP-1279",),
     requires=("records", "log_ends"),

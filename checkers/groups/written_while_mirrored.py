@@ -1,12 +1,12 @@
 """`written_while_mirrored`: a client's write was accepted on the destination before its partition's mirror stopped.
 
-Proves: a send was acknowledged by the destination, and both its beginning and its acknowledgement lie within a span of
-time in which the mirror's states say that the partition was mirrored (anything but STOPPED; paused and failed ones
-are still read-only). Form `unclear`: in such a span a send was refused with an error that says nothing (an unknown
-server error).
+Proves: a send was acknowledged by the destination, and both its beginning and its acknowledgement are within a time
+span in which the partition was mirrored according to the mirror's states (anything but STOPPED; paused and failed ones
+are still read-only). Form `unclear`: in such a span a send was refused with an uninformative error (an unknown server
+error).
 
-Cannot see: partitions whose state nobody recorded; a write between the last look at a mirrored partition and a stop of
-which only a look tells; writes by the mirror's own principal, and by clients that the history does not record.
+Cannot see: partitions whose state is not recorded; a write between the last snapshot of a mirrored partition and a stop
+that only a snapshot shows; writes by the mirror's own principal, and by clients that the history does not record.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="written_while_mirrored",
     severity=Severity.S1,
-    told="took writes while it was mirrored",
+    told="accepted writes while it was mirrored",
     section=4,
-    what="no client's write to the destination succeeds before the partition is stopped; the refusal says why",
+    what="no client's write to the destination succeeds before the partition is stopped; the refusal gives the reason",
     limitations="partitions without recorded states; writers that the history does not record",
     sources=("KIP-1279",),
     requires=("ops", "op_records", "mirror_states"),
@@ -37,7 +37,7 @@ def find(t: Tables) -> DataFrame | None:
     sends = t.sends.where("partition is not null and type in ('ok', 'fail') or outcome in ('acked', 'committed')")
     rows = sends.join(F.broadcast(spans(t)), list(KEY))
     rows = rows.where("invoke_ns >= from_ns and coalesce(done_ns, invoke_ns) < coalesce(until_ns, 9223372036854775807)")
-    # Also within a transaction that was aborted later: the append itself must be refused.
+    # Also in a transaction that was aborted later: the append itself must be refused.
     accepted = (F.col("type") == "ok") | F.col("outcome").isin("acked", "committed")
     refused = t.ops.where("type = 'fail' and f = 'send'").where(F.upper("error").isin(*_UNCLEAR))
     refused = refused.select(F.col("index").alias("done_index"), "error")
@@ -57,7 +57,7 @@ def find(t: Tables) -> DataFrame | None:
             ),
         ).otherwise(
             sentence(
-                "%s refused %s for %s-%s, which is mirrored, with %s: that says nothing",
+                "%s refused %s for %s-%s, which is mirrored, with %s: that does not give the reason",
                 *("cluster", "value", "topic", "partition", "error"),
             )
         ),

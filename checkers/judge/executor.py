@@ -1,7 +1,7 @@
-"""Runs checkers, some at a time, and stores what they find; one that fails takes nothing from the others.
+"""Runs checkers, several at a time, and stores their results; one that fails does not affect the others.
 
-Spark spends most of a small check on planning, which takes one processor. So several threads ask; what they share is
-built by the first that needs it, and the others wait (`views`). The stored result does not depend on who came first.
+Spark spends most of a small check on planning, which uses one processor. So several threads submit queries; a shared
+view is built by the first that needs it, and the others wait (`views`). The result does not depend on their order.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ NOTHING = "there is nothing of this sort in the run"
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
     """anomalies: everything found, read back from results/anomalies (None: nothing). unanswered: checker → why it gave
-    no answer. failures: one sentence for each that failed. seconds: checker → wall time, with what it waited for: other
-    checkers, and views that they share."""
+    no answer. failures: one sentence for each that failed. seconds: checker → wall time, including waits for other
+    checkers and shared views."""
 
     anomalies: DataFrame | None
     unanswered: dict[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Gathered:
 
 
 def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
-    """Run the checkers and replace RUN/results/anomalies by what they found: one folder of Parquet files, or none.
+    """Run the checkers and replace RUN/results/anomalies with their findings: one folder of Parquet files, or none.
 
     Raises StorageError when the results cannot be written; ShatterError when Spark's JVM has ended.
     """
@@ -70,7 +70,7 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
                 if why is not NOTHING:
                     failures.append(f"checker {checker.name} failed, so its kinds are not judged ({why})")
         if failures and jvm_died():
-            raise ShatterError(f"Spark's JVM ended before every checker had looked ({failures[0]})")
+            raise ShatterError(f"Spark's JVM ended before every checker had finished ({failures[0]})")
         if failures and (damaged := tables.stored.run.damaged()):
             failures = damaged
             unanswered = {name: why if why is NOTHING else damaged[0] for name, why in unanswered.items()}
@@ -93,7 +93,7 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
 
 
 def _all(tables: Tables, chosen: Sequence[Checker], fresh: Path) -> list[tuple[str | None, float]]:
-    """Run all checkers: of each why it gave no answer (None: it did), and seconds."""
+    """Run all checkers; returns for each why it gave no answer (None: it did), and seconds."""
     pool = ThreadPoolExecutor(max(2, os.cpu_count() or 1), thread_name_prefix="checker")
     try:
         return list(pool.map(lambda checker: _answer(checker, tables, fresh), chosen))
@@ -121,7 +121,7 @@ def _answer(checker: Checker, tables: Tables, fresh: Path) -> tuple[str | None, 
 
 
 def _reason(error: BaseException) -> str:
-    """One line. Of an error in the JVM: what names a file, else what was at the bottom of it."""
+    """One line. For an error in the JVM: the line that names a file, else the root cause."""
     said = [str(error)]
     cause = error.java_exception if isinstance(error, Py4JJavaError) else None
     while cause is not None:
@@ -133,7 +133,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:
-    """Store what one checker finds as fresh/CHECKER-N.parquet; False when there was nothing to look at."""
+    """Store one checker's findings as fresh/CHECKER-N.parquet; False when there was nothing to check."""
     if checker.name in fates.CHECKERS and checker.name in tables.unsuspected:
         return checker.name != "torn_transaction" or tables.facts.transactional
     own = fresh / checker.name

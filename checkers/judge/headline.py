@@ -1,6 +1,6 @@
-"""The headline of a verdict: what a green holds, in one line of bounded length.
+"""The headline of a verdict: the verdict and its findings, in one line of bounded length.
 
-`valid` alone means that nothing was found at all. What a contract allows is in the headline
+`valid` alone means that nothing was found at all. Findings that the contract allows are in the headline
 (`valid, 107 allowed: A lost acknowledged writes (S1)`), and a design that broke as its documentation says reads
 `broken as predicted: …`, whatever its exit code. The most severe kinds come first.
 """
@@ -21,7 +21,7 @@ _ORDER = (Severity.S1, Severity.SEC, Severity.S2, Severity.S3, Severity.S4, Seve
 
 @dataclass(frozen=True)
 class Found:
-    """What was found of a kind on one cluster (None: it has no cluster), and what the contract says of it there."""
+    """The anomalies of a kind on one cluster (None: it has no cluster), and how the contract judges them there."""
 
     kind: AnomalyKind
     cluster: str | None
@@ -31,7 +31,7 @@ class Found:
 
 
 def headline(verdict: str, why: str, found: Iterable[Found]) -> str:
-    """One line that begins with the verdict, or with `broken as predicted`. why: the reasons of an unknown one."""
+    """One line that begins with the verdict, or with `broken as predicted`. why: the reasons of an unknown verdict."""
     told = [f for f in found if f.kind.severity is not Severity.UNKNOWN]
     never, expected, allowed = (
         [f for f in told if f.level is level] for level in (Level.NEVER, Level.EXPECTED, Level.ALLOWED)
@@ -50,12 +50,12 @@ def headline(verdict: str, why: str, found: Iterable[Found]) -> str:
 
 
 def why_green(contract: Contract, found: Sequence[Found]) -> str:
-    """Why a verdict is valid: for what reasons the contract allows what was found, or that it predicts more."""
+    """Why a verdict is valid: the contract's reasons for allowing the findings, or that it predicts more."""
     clauses = [clause for told in contract.clauses.values() for clause in told]
     predicted = any(clause.level is Level.EXPECTED for clause in clauses)
     parts = [NOTHING]
     if predicted and not any(f.level is Level.EXPECTED for f in found):
-        parts.append("of what the contract predicts of this design nothing was seen")
+        parts.append("nothing that the contract predicts of this design was seen")
     reasons = list(dict.fromkeys(f"{f.kind.name} is {f.level}: {f.reason}" for f in _sorted(found)))
     parts += reasons[:MOST_KINDS]
     if len(reasons) > MOST_KINDS:
@@ -64,7 +64,7 @@ def why_green(contract: Contract, found: Sequence[Found]) -> str:
 
 
 def _named(found: Sequence[Found], *, always_count: bool = False) -> str:
-    """The kinds, each with the clusters where it was found, and its count where the sum does not tell it."""
+    """The kinds, each with the clusters where it was found, and its count unless the sum already shows it."""
     kinds = list(dict.fromkeys(f.kind for f in _sorted(found)))
     parts = []
     for kind in kinds[:MOST_KINDS]:

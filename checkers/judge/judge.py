@@ -1,15 +1,15 @@
-"""The judge: all checkers over one stored run → a verdict with counts and witnesses, stored beside the run.
+"""The judge: all checkers over one stored run → a verdict with counts and witnesses, stored with the run.
 
 Anomalies go to `results/anomalies` (Parquet, the whole set) and are counted and quoted from there; nothing else is
-collected. The worst wins: invalid > unknown > valid, and unknown always says why.
+collected. The worst wins: invalid > unknown > valid, and unknown always has a reason.
 
-An imported history (JSON lines, EDN) and a generated one tell what happened in events; a table it has no events for
-means that nothing of that sort happened, so kinds that need it are listed as not looked at. A run of ours, or a folder
-that somebody wrote in our format, must have the tables of its kind; a missing one makes the kinds that need it
+An imported history (JSON lines, EDN) and a generated one record what happened as events; a table without events means
+that nothing of that sort happened, so kinds that need it are listed as not checked. A Shatterproof run, or a folder
+that somebody wrote in its format, must have the tables of its kind; a missing one makes the kinds that need it
 unknown.
 
-Evidence that is not complete accuses nobody and clears nobody: kinds that need it are `unknown`, and what they found
-in tables that have lost rows is told and does not count. A history in which nothing can have gone wrong, because
+Incomplete evidence proves neither an anomaly nor its absence: kinds that need it are `unknown`, and their findings in
+tables that have lost rows are reported but do not count. A history in which nothing can have gone wrong, because
 nothing was acknowledged, read or stored, is unknown as well.
 """
 
@@ -43,10 +43,10 @@ from harness.history.store import StoredRun
 
 WITNESSES = 8
 EVENTS_ALONE = ("jsonl", "edn", "bench")
-"""Sources of histories that tell in events what happened: what they do not tell of did not happen."""
+"""Sources of histories that record what happened as events: what they do not record did not happen."""
 VALID, UNKNOWN, INVALID = "valid", "unknown", "invalid"
 _SAYS_WHAT_WAS_DUE = {"mirror_states": (2, 3, 4), "group_offsets": (4,)}
-"""Table → sections of the catalogue whose kinds would accuse the wrong one, or nobody, where it has been lost."""
+"""Table → sections of the catalogue whose kinds would report a wrong anomaly, or miss one, where it has been lost."""
 _EVERY_SECTION = (1, 2, 3, 4, 5)
 _TOUCHED = {
     **dict.fromkeys(("ops", "op_records"), _EVERY_SECTION),
@@ -56,18 +56,18 @@ _TOUCHED = {
     **dict.fromkeys(("group_offsets", "acls", "mirror_names", "metrics"), (4,)),
     **dict.fromkeys(("objects", "object_refs"), (5,)),
 }
-"""Table → sections of the catalogue whose kinds may accuse somebody of what rows would excuse that it has lost."""
+"""Table → sections of the catalogue whose kinds may report an anomaly that its lost rows would explain."""
 _THINGS_IN_ITSELF = (
     *("records", "group_offsets", "mirror_states", "acls", "mirror_names", "metrics", "objects", "object_refs"),
 )
-"""Tables whose rows are something to be judged, whatever clients did."""
+"""Tables whose rows can be judged, whatever clients did."""
 _OF_A_RUN = ("ops", "op_records", "log_ends", "batches", "records", "final_reads")
 
 
 @dataclass(frozen=True)
 class Finding:
     """One kind that was found. count: all of them; breaches: those that the contract never allows; found: the same by
-    cluster and by what the contract says there."""
+    cluster and by the contract's level there."""
 
     kind: AnomalyKind
     count: int
@@ -80,8 +80,8 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What the judge says. verdict: valid, unknown or invalid; unjudged: kind → why it could not be looked at.
-    headline: verdict and what it holds in one line."""
+    """The judge's result. verdict: valid, unknown or invalid; unjudged: kind → why it could not be checked.
+    headline: the verdict and its findings in one line."""
 
     verdict: str
     headline: str
@@ -127,10 +127,10 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
     """Judge a run's folder and store `results.json` and `results/anomalies` in it.
 
     contract: its name; None: the run's own, else `kafka-clean`.
-    A torn file is left out, and a checker that fails gives no answer: either is named in `why`, and then the verdict is
+    A torn file is left out, and a checker that fails gives no answer: either is named in `why`, and the verdict is then
     unknown at best.
-    Raises: HistoryError for a folder that is no run; UsageError for a contract that does not exist; StorageError when
-    the results cannot be written.
+    Raises: HistoryError for a folder that is not a run; UsageError for a contract that does not exist; StorageError
+    when the results cannot be written.
     """
     began = time.monotonic()
     promised = contracts.load(contract or read_meta(path).test.contract or contracts.DEFAULT)
@@ -173,7 +173,7 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
 
 
 def expected_tables(run: StoredRun) -> tuple[str, ...]:
-    """The tables that a run of this sort must have; without one, what needs it is unknown."""
+    """The tables that a run of this sort must have; without one, the kinds that need it are unknown."""
     meta = run.meta
     if meta.source in EVENTS_ALONE:
         return ()
@@ -188,7 +188,7 @@ def expected_tables(run: StoredRun) -> tuple[str, ...]:
 
 
 def _applicable(run: StoredRun) -> tuple[list[Checker], dict[str, str], list[str]]:
-    """Checkers that can look at something; kind → the table it lacks; and why anything is unknown for that."""
+    """Checkers that have something to check; kind → the table it lacks; and the reasons for unknowns due to that."""
     absent = [table for table in expected_tables(run) if not run.has(table)]
     chosen: list[Checker] = []
     unjudged: dict[str, str] = {}
@@ -205,7 +205,7 @@ def _applicable(run: StoredRun) -> tuple[list[Checker], dict[str, str], list[str
                         needed[table].append(kind)
     missing = [
         f"table {table} is missing in {run.path}, so "
-        + (f"{_some(kinds)} cannot be judged" if kinds else "what it would show was not looked at")
+        + (f"{_some(kinds)} cannot be judged" if kinds else "what it would show was not checked")
         for table, kinds in needed.items()
     ]
     return chosen, unjudged, missing
@@ -220,7 +220,7 @@ def _lacking(kind: AnomalyKind, run: StoredRun, absent: Sequence[str]) -> list[s
 
 
 def _incomplete(t: Tables, chosen: Iterable[Checker]) -> tuple[dict[str, str], list[str]]:
-    """Kinds that need logs that are not complete → which; and the same in one sentence for each sort of need."""
+    """Kinds that need incomplete logs → which logs; and the same in one sentence for each sort of need."""
     found: dict[str, str] = {}
     told: list[str] = []
     for need in (Logs.ANY, Logs.EVERY):
@@ -234,8 +234,8 @@ def _incomplete(t: Tables, chosen: Iterable[Checker]) -> tuple[dict[str, str], l
 
 
 def _doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding, ...], list[str]]:
-    """The findings, of which those do not count that rows of a torn file might excuse, or a system that was never
-    healed; and a sentence about these."""
+    """The findings, not counting those that rows of a torn file, or a system that was never healed, might explain; and
+    sentences about these."""
     torn = {name for name in TABLES if any(f"/{name}/" in problem for problem in run.problems)}
     touched = {section for name in torn for section in _TOUCHED.get(name, _EVERY_SECTION)}
     unsaid = {section for name in run.meta.left_out for section in _TOUCHED.get(name, ())}
@@ -251,7 +251,7 @@ def _doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding
         kept.append(replace(f, breaches=0) if cause else f)
         if cause and f.breaches:
             told.setdefault(cause, []).append(f"{f.kind.name} {f.breaches}")
-    doubts = [f"{_some(names)} may be due to {cause}, so nobody is accused of it" for cause, names in told.items()]
+    doubts = [f"{_some(names)} may be due to {cause}, so it does not count" for cause, names in told.items()]
     return tuple(kept), doubts
 
 
@@ -270,12 +270,12 @@ def _proves_nothing(t: Tables) -> list[str]:
     if t.table("log_ends").where(ends > 0).limit(1).count():
         return []
     if t.table("ops").where("type != 'invoke'").limit(1).count():
-        return ["nothing was acknowledged, read or stored, so nothing was there that could have gone wrong"]
+        return ["nothing was acknowledged, read or stored, so nothing could have gone wrong"]
     return ["the history holds no completed operation, so it proves nothing"]
 
 
 def _findings(stored: DataFrame | None, contract: Contract) -> tuple[Finding, ...]:
-    """Counts per kind, and the most telling witnesses of each: breaches first."""
+    """Counts per kind, and the best witnesses of each: breaches first."""
     if stored is None:
         return ()
     groups = [row.asDict() for row in stored.groupBy("kind", "form", "cluster").count().collect()]
@@ -335,13 +335,13 @@ def _quote(stored: DataFrame, breach: Sequence[dict[str, Any]]) -> dict[str, lis
 
 
 def _of_its_end(run: StoredRun) -> list[str]:
-    """Why a run proves nothing, whatever is in its tables: it did not come to its end, or was never healed."""
+    """Why a run proves nothing, whatever is in its tables: it did not finish, or was never healed."""
     reasons = []
     meta = run.meta
     if meta.status in ("failed", "interrupted"):
         reasons.append(f"the run {'was interrupted' if meta.status == 'interrupted' else 'failed'}: {meta.why}")
     elif meta.status == "running":
-        reasons.append("the run was never finished: its process was killed, or it still runs")
+        reasons.append("the run never finished: its process was killed, or it still runs")
     if meta.unhealed:
         reasons.append(f"the harness could not heal: {'; '.join(meta.unhealed)}")
     return reasons
@@ -352,7 +352,7 @@ def _unknowns(run: StoredRun, findings: Iterable[Finding]) -> list[str]:
     reasons = [left_out.sentence(run.meta.left_out)] if run.meta.left_out else []
     cut_off = unfinished_reads(run)
     if cut_off:
-        reasons.append(f"{cut_off} final reads were cut off, so what they did not reach may be lost or late")
+        reasons.append(f"{cut_off} final reads were cut off, so records that they did not reach may be lost or late")
     for finding in findings:
         if finding.kind.severity is Severity.UNKNOWN:
             told = finding.witnesses[0]["explain"] if finding.witnesses else finding.kind.what

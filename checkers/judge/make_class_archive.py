@@ -27,7 +27,7 @@ _EXIT_S = 120
 
 
 def make() -> Path:
-    """Make the archive anew."""
+    """Recreate the archive."""
     file = archive(find_java())
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
@@ -35,7 +35,7 @@ def make() -> Path:
         spark = spark_session(java_options=(*QUIET, f"-XX:ArchiveClassesAtExit={fresh}"))
         run = _history(Path(folder) / "run")
         judge(run, "mm2-at-least-once", spark)
-        # What large runs use besides: compiled code, plans that change while they run, Python workers.
+        # What large runs use in addition: compiled code, adaptive plans, Python workers.
         rows = (
             spark.read.option("__globPaths__", "false")
             .parquet(str(run / "ops"))
@@ -52,7 +52,7 @@ def make() -> Path:
 
 
 def _history(folder: Path) -> Path:
-    """A run folder with one meaningless row in each table, so that every checker has something to look at."""
+    """A run folder with one meaningless row in each table, so that every checker has something to check."""
     RunFile.create(folder, RunMeta(run_id="classes", status="finished", topic_map={"t": "t"}))
     for name, table in TABLES.items():
         row = {c.name: _anything(c.type) for c in table.columns if not c.nullable or c.name in ("cluster", "topic")}
@@ -68,14 +68,14 @@ def _anything(kind: pa.DataType) -> Any:
 
 
 def main() -> int:
-    """Make the archive where there is none. Never fails: it is good to have, no more."""
+    """Make the archive if there is none. Never fails: the archive is optional."""
     say = sys.stderr.write
     try:
         if not archive(find_java()).exists():
-            say("keeping the classes that Spark loads, for faster checks (a minute, once)\n")
+            say("archiving the classes that Spark loads, for faster checks (a minute, once)\n")
             make()
     except (ShatterError, OSError, Py4JError, PySparkException, subprocess.TimeoutExpired) as error:
-        say(f"the classes that Spark loads are not kept, checks start some seconds later: {error}\n")
+        say(f"the classes that Spark loads are not archived, checks start some seconds later: {error}\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Figures that stand beside a verdict: how much happened, and how far the mirror was behind. No anomaly among them."""
+"""Figures that accompany a verdict: how much happened, and the mirror's lag. None of them is an anomaly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.history.store import StoredRun
 def figures(t: Tables) -> dict[str, Any]:
     """Counts over the whole run; keys read as labels.
 
-    The greatest lag is the largest `lag` of any look at the mirror (records, all partitions of one look together).
+    The greatest lag is the largest `lag` in any snapshot of the mirror (records, summed over its partitions).
     """
     events = sorted(t.facts.counts.items())
     found: dict[str, Any] = {f"{f} {kind}": count for (f, kind), count in events if kind in ("ok", "fail", "info")}
@@ -44,8 +44,8 @@ def figures(t: Tables) -> dict[str, Any]:
 
 
 def left_behind(t: Tables) -> dict[str, int]:
-    """What stops left behind (the recovery point): records, and transactions, that had been acknowledged on the source
-    when the stop was asked for and are not visible on the destination."""
+    """The recovery point of stops (RPO): records, and transactions, that had been acknowledged on the source when the
+    stop was requested and are not visible on the destination."""
     if not t.has("mirror_states") or t.table("mirror_states").where("state = 'STOPPED'").isEmpty():
         return {}
     values, stops = carried(t), bounds(t)

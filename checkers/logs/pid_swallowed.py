@@ -1,12 +1,12 @@
-"""`pid_swallowed`: a local write that the destination acknowledged and dropped, taking it for a mirrored producer's.
+"""`pid_swallowed`: a local write that the destination acknowledged and dropped as a duplicate of a mirrored producer's.
 
 A broker that holds mirrored producer state answers a local producer of the same id, epoch and sequence with the offset
 of the mirrored batch, and appends nothing. Proves it from the log: the acknowledged value is nowhere in it, and at the
-acknowledged offset lies a record of the source whose batch has a sequence (and, where the client knows its producer id,
-that id and epoch). `lost_write` and `ack_mismatch` tell of the same write without its cause.
+acknowledged offset is a record of the source whose batch has a sequence (and, where the client knows its producer id,
+that id and epoch). `lost_write` and `ack_mismatch` report the same write without its cause.
 
-Cannot see: the cause where the log does not state sequences, as in histories from elsewhere; writes dropped on a mirror
-that renumbers.
+Cannot see: the cause where the log does not state sequences, as in imported histories; writes dropped on a mirror that
+renumbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from checkers.views.tables import PARTITION, Tables
 KIND = AnomalyKind(
     name="pid_swallowed",
     severity=Severity.S1,
-    told="took new writes for repeated ones",
+    told="treated new writes as duplicates",
     section=3,
     what="an acknowledged local write is at its offset, not deduplicated against a mirrored producer's state",
     limitations="the cause, where the log does not state sequences",
@@ -63,7 +63,7 @@ def _swallowed(t: Tables, sources: Sequence[str], destination: str) -> DataFrame
         ops=op_list("op", "done_index"),
         rank=F.col("offset"),
         explain=sentence(
-            "%s of %s was acknowledged at offset %s of %s-%s on %s, where the mirrored %s lies (producer id %s, epoch"
+            "%s of %s was acknowledged at offset %s of %s-%s on %s, where the mirrored %s is (producer id %s, epoch"
             " %s, sequence %s); it is nowhere in the log",
             *("value", "process", "offset", "topic", "partition", "cluster", "stored", "stored_id", "stored_epoch"),
             "sequence",

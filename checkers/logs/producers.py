@@ -1,14 +1,14 @@
 """`pid_collision`, `sequence_gap`, `epoch_regressed`, `pid_negative`: producer ids, epochs and sequences in the log.
 
-Proves, in the log that counts of each cluster and between two producer id resets: one (partition, id, epoch) belongs to
-one of our producers (named by who sent its records, and to which cluster); no (id, epoch, sequence) stands for two
-values; the sequences of one (partition, id, epoch) follow each other, going on at 0 after 2^31 - 1; a new epoch of an
-id begins at 0 where the log holds an earlier one and everything since; epochs of producers and of coordinators do not
-go back; no id lies below -1, and a mirror that rewrites ids rewrites markers alike.
+Checks, in the authoritative log of each cluster and between two producer id resets: one (partition, id, epoch) belongs
+to one producer of the test (identified by who sent its records, and to which cluster); no (id, epoch, sequence) stands
+for two values; the sequences of one (partition, id, epoch) are contiguous, wrapping to 0 after 2^31 - 1; a new epoch of
+an id begins at 0 where the log holds an earlier one and everything since; epochs of producers and of coordinators do
+not go back; no id is below -1, and a mirror that rewrites ids rewrites markers alike.
 
-Cannot see: what lies below the first batch that is still there (expired or truncated), and so where the first epoch of
-an id began; compacted topics, whose gaps are legal; producers behind values that nobody is known to have sent; on a
-mirror that writes records anew (MM2) the original producers; sequences in histories that do not state them.
+Cannot see: what was below the first batch that is still there (expired or truncated), and so where the first epoch of
+an id began; compacted topics, whose gaps are legal; producers of values whose sender is unknown; on a mirror that
+produces records again (MM2) the original producers; sequences in histories that do not state them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLLISION = AnomalyKind(
     told="held two producers under one id",
     section=3,
     what="between two resets one (partition, producer id, epoch) belongs to one producer, and a sequence to one value",
-    limitations="a collision of which the log holds nothing, because the broker dropped it as a duplicate",
+    limitations="a collision that left nothing in the log, because the broker dropped it as a duplicate",
     sources=("KIP-1279", "redpanda#31659", "dev@kafka msg155161"),
     requires=_NEEDS,
 )
@@ -63,7 +63,7 @@ NEGATIVE = AnomalyKind(
     severity=Severity.S2,
     told="held producer ids below -1",
     section=3,
-    what="no producer id lies below -1, and where ids are rewritten markers are rewritten alike",
+    what="no producer id is below -1, and where ids are rewritten markers are rewritten alike",
     limitations="rewritten ids that stay positive and consistent",
     sources=("KIP-1279", "dev@kafka msg155640"),
     requires=_NEEDS,
@@ -77,9 +77,9 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _batches(t: Tables) -> DataFrame:
-    """Batches with a producer, of topics that are not compacted, with `last_sequence` and `holes` (how many stretches
-    of offsets without a batch lie before it in its log); of the one before it of the same key before_sequence (its
-    last) and before_offset; of the one before it of the same id earlier_epoch, earlier_offset, earlier_holes."""
+    """Batches with a producer, of topics that are not compacted, with `last_sequence` and `holes` (how many gaps
+    between batches are before it in its log); from the batch before it with the same key before_sequence (its last) and
+    before_offset; from the one before it with the same id earlier_epoch, earlier_offset, earlier_holes."""
 
     def build(_: Tables) -> DataFrame:
         log = Window.partitionBy(*PARTITION).orderBy("base_offset")
@@ -108,7 +108,7 @@ def _batches(t: Tables) -> DataFrame:
 
 
 def _ahead() -> Column:
-    """By how much a batch's first sequence lies ahead of the one that had to come, modulo 2^31."""
+    """By how much a batch's first sequence is ahead of the expected one, modulo 2^31."""
     return (F.col("base_sequence").cast("bigint") - F.col("before_sequence") - 1 + _WRAP) % _WRAP
 
 
@@ -166,9 +166,9 @@ def _records(t: Tables) -> DataFrame:
 
 
 def _shared(t: Tables) -> DataFrame:
-    """Keys under which records of two producers lie. A producer is a client (several processes may share one), or a
-    process where the history names no client, and the cluster that it wrote to; where the mirror writes records anew,
-    all that come from elsewhere are the mirror's own."""
+    """Keys with records of two producers. A producer is a client (several processes may share one), or a process where
+    the history names no client, and the cluster that it wrote to; where the mirror produces records again, all that
+    come from elsewhere are the mirror's own."""
     producer = F.coalesce("client", "process").alias("producer")
     sent = t.sends.groupBy("value").agg(F.min(F.struct("cluster", producer)).alias("by"))
     rows = _records(t).join(sent, "value")
@@ -195,8 +195,8 @@ def _shared(t: Tables) -> DataFrame:
 
 
 def _two_values(t: Tables) -> DataFrame:
-    """Keys with one sequence that stands for two values. Only batches that go back can make one, so only the records
-    of their keys are looked at."""
+    """Keys with one sequence that stands for two values. Only batches that go back can cause it, so only the records of
+    their keys are checked."""
     back = _jumps(t).where(F.col("ahead") > _WRAP // 2).select(*_KEY).distinct()
     rows = _records(t).where("sequence >= 0").join(back, list(_KEY), "left_semi")
     twice = rows.groupBy(*_KEY, "sequence").agg(
@@ -214,7 +214,7 @@ def _two_values(t: Tables) -> DataFrame:
 
 def _gaps(t: Tables) -> DataFrame:
     jumps = _jumps(t)
-    # A batch that is there a second time goes back, but leaves nothing out: duplicate and mirror_duplicate tell it.
+    # A repeated batch goes back, but skips nothing: duplicate and mirror_duplicate report it.
     again = _batches(t).groupBy(*_KEY, "base_sequence").agg(F.count("*").alias("copies")).where("copies > 1")
     jumps = jumps.join(again, [*_KEY, "base_sequence"], "left_anti")
     jumps = jumps.withColumn("said", sentence("after sequence %s (offset %s)", "before_sequence", "before_offset"))

@@ -1,11 +1,12 @@
 """`late_write`, `marker_missing`, `lso_wrong`: transactions in one cluster's log.
 
-Proves, in the log that counts: no data of a transaction lies behind the marker that ended it (by the transaction's
+Checks, in the authoritative log: no data of a transaction is after the marker that ended it (by the transaction's
 name, where clients or an imported history give it, else by a producer epoch below that of an earlier marker); every
 transaction has a marker, in time; the last stable offset is not above the first open transaction, and does not stall.
-A transaction without an end is told once: as `late_write` where its data came after its marker, else `marker_missing`.
+A transaction without an end is reported once: as `late_write` where its data came after its marker, else as
+`marker_missing`.
 
-Cannot see: a second marker of one transaction, which Kafka may write after a coordinator's move (it ends nothing); late
+Cannot see: a second marker of one transaction, which Kafka may write after a coordinator moved (it ends nothing); late
 data of an unnamed transaction under an unchanged epoch, which looks like a new transaction; stalls and delays in
 imported histories, whose times have no known unit; anything that a fault excuses (the time of faults is added).
 """
@@ -31,7 +32,7 @@ LATE = AnomalyKind(
     severity=Severity.S1,
     told="stored data of transactions after their markers",
     section=3,
-    what="no data of a transaction lies behind its marker",
+    what="no data of a transaction comes after its marker",
     limitations="late data of an unnamed transaction under an unchanged epoch",
     sources=("KAFKA-14402", "KIP-890", "KAFKA-14884"),
     requires=_NEEDS,
@@ -42,7 +43,7 @@ MISSING = AnomalyKind(
     told="left transactions without a marker",
     section=3,
     what="each transaction in the log ends in a marker, at most one timeout after its last batch",
-    limitations="a transaction that was still within its timeout at the last look; second markers",
+    limitations="a transaction that was still within its timeout at the last snapshot; second markers",
     sources=("KIP-98", "KIP-890", "KIP-1279"),
     requires=_NEEDS,
 )
@@ -52,7 +53,7 @@ LSO = AnomalyKind(
     told="had a wrong last stable offset",
     section=3,
     what="the last stable offset is at most the first open transaction's, and does not stall",
-    limitations="what was so between two looks; logs without looks",
+    limitations="states between two snapshots; logs without snapshots",
     sources=("KIP-98", "KAFKA-14402", "dev@kafka msg155640"),
     requires=_NEEDS,
 )
@@ -66,7 +67,7 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _limit_ms(t: Tables) -> int:
-    """Longest time that a transaction may stay open: its timeout, some grace, and the time that faults took."""
+    """Longest time that a transaction may stay open: its timeout, some grace, and the duration of faults."""
     asked = t.meta.test.workload_options.get("transaction_timeout_ms", _TIMEOUT_MS)
     span = 0
     if t.has("faults"):
@@ -76,7 +77,7 @@ def _limit_ms(t: Tables) -> int:
 
 
 def _late(t: Tables) -> DataFrame:
-    """Data batches behind the marker of their transaction: PARTITION, base_offset, producer, marker, txn, open."""
+    """Data batches after the marker of their transaction: PARTITION, base_offset, producer, marker, txn, open."""
 
     def build(_: Tables) -> DataFrame:
         data = txn_batches(t).where("not control").drop("txn")
@@ -106,7 +107,7 @@ def _late_rows(t: Tables) -> DataFrame:
         "late_write",
         rank=F.col("offset"),
         explain=sentence(
-            "%s of transaction %s (producer %s) lies at offset %s of %s-%s on %s, behind that transaction's marker at"
+            "%s of transaction %s (producer %s) is at offset %s of %s-%s on %s, after that transaction's marker at"
             " %s; %s",
             *("value", "txn", "producer", "offset", "topic", "partition", "cluster", "marker"),
             closed,
@@ -174,7 +175,7 @@ def _with_source_marker(t: Tables, rows: DataFrame) -> DataFrame:
     empty = {"source_marker": F.lit(None).cast("long"), "source_type": F.lit(None).cast("string")}
     if where is None:
         return rows.withColumns(empty)
-    # Where everything had to arrive, a marker that is behind the destination's end is missing, too.
+    # Where everything had to arrive, a marker after the destination's end is missing, too.
     high = F.when(F.col("all_due"), F.col("bound")).otherwise(F.least("bound", "b_end"))
     own = where.where("from_log").select(*PAIR, high.alias("high"))
     source = txn_batches(t).where("not control and end_offset is not null")
@@ -232,12 +233,12 @@ def _lso_above(t: Tables) -> DataFrame:
 
 
 def _lso_passed(t: Tables) -> DataFrame:
-    """Looks at a leader at which the last stable offset was above a transaction whose marker was not there yet.
+    """Snapshots of a leader with a last stable offset above a transaction whose marker was not there yet.
 
     Leaders are asked for the last stable offset before the high watermark, so a marker at or above the latter came
-    later. Batches of a later leader epoch than the look's may have taken the place of others.
+    later. Batches of a later leader epoch than the snapshot's may have replaced others.
     """
-    block = F.floor(F.col("high_watermark") / _BLOCK)  # joined by block: a log has many transactions and many looks
+    block = F.floor(F.col("high_watermark") / _BLOCK)  # joined by block: a log has many transactions and many snapshots
     looks = t.table("log_ends").where("last_stable is not null and high_watermark is not null")
     looks = looks.select(*PARTITION, "last_stable", "high_watermark", "leader_epoch", "time_ns", block.alias("block"))
     looks = looks.withColumnRenamed("leader_epoch", "at_epoch")
@@ -264,7 +265,8 @@ def _lso_passed(t: Tables) -> DataFrame:
 
 
 def _lso_hanging(t: Tables) -> DataFrame:
-    """A hanging transaction: data behind its marker, which nothing will ever close, holds the last stable offset."""
+    """A hanging transaction: data after its marker, which nothing will ever close, holds back the last stable
+    offset."""
     rows = (
         _late(t)
         .where("open")
@@ -303,7 +305,7 @@ def _lso_stalled(t: Tables) -> DataFrame | None:
         value=None,
         rank=-F.col("took_ns"),
         explain=sentence(
-            "the last stable offset of %s-%s on %s stood at %s for %s ms, below the high watermark (%s)",
+            "the last stable offset of %s-%s on %s stayed at %s for %s ms, below the high watermark (%s)",
             *(
                 "topic",
                 "partition",

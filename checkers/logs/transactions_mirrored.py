@@ -1,13 +1,13 @@
 """`aborted_set`, `transaction_outcome`, `cross_partition`: transactions of the source on the destination.
 
-Proves: what read_committed hides is the same on both clusters below the cut, a transaction that was committed on the
+Checks: what read_committed hides is the same on both clusters below the cut, a transaction that was committed on the
 source is committed on the destination too, and at a stop no transaction over several partitions is there in part.
 What the source committed beyond the cut is lag as long as the mirror could not know it: see `checkers.views.decided`.
-The last two are limits of an asynchronous mirror; a contract says how much they weigh. A mirror that
-writes records anew (MM2) keeps no transactions: there only `aborted_set` (aborted records that became visible) and
-`cross_partition` can be told, and a committed record that stays hidden is `mirror_loss`.
+The last two are limits of an asynchronous mirror; the contract decides their weight. A mirror that produces records
+again (MM2) keeps no transactions: there only `aborted_set` (aborted records that became visible) and `cross_partition`
+can be found, and a committed record that stays hidden is `mirror_loss`.
 
-Cannot see: transactions whose records nobody named, except partition by partition; partial visibility before the stop.
+Cannot see: transactions whose records are not named, except partition by partition; partial visibility before the stop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ABORTED = AnomalyKind(
     told="hid other records than its source from read_committed",
     section=3,
     what="what read_committed hides below the cut is the same on source and destination",
-    limitations="transactions undecided on the source at the last look",
+    limitations="transactions undecided on the source at the last snapshot",
     sources=("KIP-98", "KIP-1279"),
     requires=_NEEDS,
 )
@@ -39,7 +39,7 @@ OUTCOME = AnomalyKind(
     section=3,
     what="a transaction committed on the source is committed on the destination, where its marker is below the cut or "
     "a stop had to wait for it: begun before, committed within 4 s, with a source that could be asked",
-    limitations="mirrors that do not keep transactions; transactions of which nothing proves that they began "
+    limitations="mirrors that do not keep transactions; transactions that cannot be proven to have begun "
     "before the stop",
     sources=("KIP-1279: no exactly-once across clusters",),
     requires=_NEEDS,
@@ -50,14 +50,14 @@ CROSS = AnomalyKind(
     told="held parts of transactions at the stop",
     section=3,
     what="at the stop a transaction over several partitions is on the destination wholly or not at all",
-    limitations="transactions whose records nobody named; runs without a stop",
+    limitations="transactions whose records are not named; runs without a stop",
     sources=("KIP-1279", "KIP-656"),
     requires=_NEEDS,
 )
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Anomalies on the destination; transactions are told once each, with their first record."""
+    """Anomalies on the destination; transactions are reported once each, with their first record."""
     values, where = carried(t), bounds(t)
     if values is None or where is None:
         return None
@@ -139,7 +139,7 @@ def _partial(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None
     rows = rows.join(sent.dropDuplicates(["source", "value"]), ["source", "value"])
     place = F.concat_ws("-", "destination_topic", "partition")
     there = F.col("b_visible") > 0
-    # Not carried in time, or carried and then aborted by the stop.
+    # Not mirrored in time, or mirrored and then aborted by the stop.
     lag = ~there & ((F.col("a_first") >= F.col("bound")) | (F.col("b_all") > 0))
     one = rows.groupBy("source", "destination", "txn").agg(
         F.count_distinct(place).alias("places"),

@@ -1,9 +1,9 @@
-"""`failback`: after the mirror has been turned round, the old source's log is the destination's again.
+"""`failback`: after the mirror has been reversed, the old source's log equals the destination's again.
 
-A failback is there when mirror states name a source cluster (A) as a destination. Proves two things, told apart by
-form: `unequal`: both logs are equal from the greater log start to the shorter end, which also shows a source that was
-not truncated to the cut; `unreported`: every acknowledged write above the cut that the failback discarded was reported
-(an error of that partition that speaks of discarding or truncating).
+A failback took place when mirror states name a source cluster (A) as a destination. Two forms: `unequal`: the logs
+differ between the greater log start and the shorter end, which also shows a source that was not truncated to the cut;
+`unreported`: the failback discarded an acknowledged write above the cut and did not report it (by an error of that
+partition that mentions discarding or truncating).
 
 Cannot see: a truncation below the cut that was fetched again; writes that were discarded without an acknowledgement.
 """
@@ -27,7 +27,7 @@ KIND = AnomalyKind(
     told="differed after a failback, or discarded writes without a report",
     section=2,
     what="after a failback both logs are identical, and every discarded acknowledged write is reported",
-    limitations="what was truncated below the cut and fetched again; unacknowledged writes",
+    limitations="records truncated below the cut and fetched again; unacknowledged writes",
     forms=("unequal", "unreported"),
     sources=("KIP-1279",),
     requires=("batches", "records", "log_ends", "mirror_states"),

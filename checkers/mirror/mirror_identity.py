@@ -1,15 +1,16 @@
-"""`offset_identity`, `gap_identity`, `unclean_divergence`, `topic_id`: a mirror that keeps offsets, batch by batch.
+"""`offset_identity`, `gap_identity`, `unclean_divergence`, `topic_id`: compares the logs of an offset-preserving
+mirror.
 
 Judged only where the mirror promises it (capability `offset_identity`, contracts `cluster-mirror/*`), in the range
-[max(log starts), min(log ends, cut)) of each partition. A batch's leader epoch lies outside its CRC and may be
+[max(log starts), min(log ends, cut)) of each partition. A batch's leader epoch is not covered by its CRC and may be
 rewritten; where the mirror rewrites producer ids, these and the CRC may differ, and contents are compared by hash.
-Each difference is told once, by its most telling kind: a lost record is `mirror_loss`, a lost marker `marker_missing`,
-everything behind an unclean election `unclean_divergence`, other missing or extra offsets `gap_identity`, and what is
-there on both sides with unequal contents `offset_identity`. On compacted topics, where each broker cleans by itself, a
-gap that was closed shows by a record that has another offset than on the source: `gap_identity`.
+Each difference is reported once, under its most specific kind: a lost record is `mirror_loss`, a lost marker
+`marker_missing`, everything after an unclean election `unclean_divergence`, other missing or extra offsets
+`gap_identity`, and different contents at one offset `offset_identity`. On compacted topics, where each broker cleans by
+itself, a closed gap shows as a record with another offset than on the source: `gap_identity`.
 
 Cannot see: differences of batches on compacted topics, and offsets that only one side holds there; in an imported
-history without a cut, what lies above the last carried record; equal damage.
+history without a cut, what is above the last mirrored record; equal damage.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ IDENTITY = AnomalyKind(
     severity=Severity.S1,
     told="held other batches than its source at the same offsets",
     section=2,
-    what="what both logs hold at an offset is equal: batch bounds, CRC, producer columns, control type",
+    what="both logs hold the same at each offset: batch bounds, CRC, producer columns, control type",
     limitations="leader epochs, which a leader may rewrite; batch bounds on compacted topics",
     sources=("KIP-1279",),
     requires=_NEEDS,
@@ -52,7 +53,7 @@ UNCLEAN = AnomalyKind(
     told="kept what its source had discarded",
     section=2,
     what="after an unclean election the destination equals the source's new log, or the mirror says FAILED",
-    limitations="an unclean election that nobody recorded",
+    limitations="an unclean election that was not recorded",
     sources=("KIP-1279", "KIP-101", "KIP-279"),
     requires=(*_NEEDS, "faults"),
 )
@@ -85,7 +86,7 @@ def ranges(t: Tables) -> DataFrame | None:
     local = t.once("locally_written", _locally_written)
     assert local is not None
     both = both.join(F.broadcast(local), list(PAIR[1:]), "left")
-    # Where nobody but the mirror wrote, and it has not given up, what both hold at an offset is its work, all of it.
+    # Where only the mirror wrote, and it has not failed, all that both logs hold is its work.
     shared, own = F.least("a_end", "b_end"), F.col("stopped") | F.col("local") | (F.col("last_state") == "FAILED")
     high = F.when(own, F.least(shared, "bound")).otherwise(shared)
     both = both.withColumns({"low": F.greatest("a_start", "b_start"), "high": high}).drop("local")
@@ -142,7 +143,7 @@ def _diverged(t: Tables) -> DataFrame | None:
     hit = F.col("source").isin(*unclean) | F.col("destination").isin(*unclean)
     failed = F.coalesce(F.col("last_state") == "FAILED", F.lit(False))
     where = where.where(hit & ~F.col("compacted") & ~failed)
-    # Up to the cut also what only one side has: the source cut off its tail, or the destination kept what was lost.
+    # Up to the cut also offsets that only one side has: the source truncated its tail, or the destination kept it.
     end = F.when(F.col("stopped"), F.col("bound")).otherwise(F.greatest("a_end", "b_end"))
     tail = F.col("stopped") | F.col("all_due") | F.col("lag0_ns").isNotNull()
     longer = where.withColumn("high", F.when(tail, F.least(end, F.greatest("a_end", "b_end"))).otherwise(F.col("high")))
@@ -204,13 +205,13 @@ def _contents(t: Tables) -> DataFrame | None:
         F.lit(None).cast("string").alias("value"),
         F.concat(F.lit("the batches there have "), "differs").alias("what"),
     )
-    # Where batches already tell of an offset, their records say nothing new.
+    # Where a batch at an offset is already reported, its records add nothing.
     told = of_batches.select(*PAIR, "offset")
     contents = records.where("a is not null and b is not null").join(told, [*PAIR, "offset"], "left_anti")
-    # Batches with equal CRCs cannot hold unequal records; unequal ones are told above.
+    # Batches with equal CRCs cannot hold unequal records; unequal batches are reported above.
     contents = contents.where("compacted") if _crcs_known(t) else _before_divergence(t, contents, "offset")
     moved = moved_values(t)
-    if moved is not None:  # what lies there instead of another record is told by its move
+    if moved is not None:  # a record in another's place is reported as moved
         contents = contents.withColumn("value", F.col("b.value")).join(
             moved.select(*PAIR, "value"), [*PAIR, "value"], "left_anti"
         )

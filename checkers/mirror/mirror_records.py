@@ -1,15 +1,15 @@
 """`mirror_loss`, `mirror_duplicate`, `mirror_reorder`: the records of the source against those of the destination.
 
-Proves: by the unique value of each record, that what the source holds at the end is on the destination, as often as
-on the source, in the same order. The source is judged as it is: what A lost itself (an unclean election) is not the
+Proves: by the unique value of each record, whether what the source holds at the end is on the destination, as often as
+on the source, in the same order. The source is taken as it is: what A lost itself (an unclean election) is not the
 mirror's loss, and copies of it on B are not duplicates. Records above the cut are lag, not loss, unless the mirror had
-said "lag 0" after their acknowledgement, and that it was behind them. Expired records are `retention_gap`'s.
+reported lag 0 after their acknowledgement, at a source offset after them. Expired records are `retention_gap`.
 
-Cannot see: tombstones (they have no value); a loss above the last carried record in an imported history that records
-neither a cut nor lag 0; records that B's own configured retention has deleted before the end, or that went there when
-somebody deleted their topic; on compacted topics, a loss that a later record of the same key hides; a value written
-twice to A of which only the first copy has expired counts as a duplicate unless records that A no longer holds lie
-beside its copy on B, or the sends say that A may have had it before its log's start.
+Cannot see: tombstones (they have no value); a loss above the last mirrored record in an imported history that records
+neither a cut nor lag 0; records that B's own configured retention deleted before the end, or that were deleted with
+their topic; on compacted topics, a loss that a later record of the same key hides; a value written twice to A of which
+only the first copy has expired counts as a duplicate unless records that A no longer holds are next to its copy on B,
+or the sends show that A may have had it before its log's start.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REORDER = AnomalyKind(
     severity=Severity.S2,
     told="held records out of the order of its source",
     section=2,
-    what="the first copies on the destination stand in the order of the source, partition by partition",
+    what="the first copies on the destination are in the order of the source, partition by partition",
     limitations="order across partitions; order among records of which one was lost",
     sources=_SOURCES,
     requires=_NEEDS,
@@ -75,22 +75,22 @@ def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "done_ns", "done_index")
     missing = missing.join(sent, ["source", *PAIR[2:], "value"], "left").dropDuplicates([*VALUE])
     said_done = F.coalesce(F.col("done_ns") < F.col("lag0_ns"), F.lit(False))
-    # A mirror that reads committed data has nothing left at an open transaction, with records behind it.
+    # A mirror that reads committed data stops at an open transaction: records after it are no loss.
     said_done = said_done & F.coalesce(F.col("offset") < F.col("lag0_source"), F.lit(True))
     lost = missing.where((F.col("offset") < F.col("bound")) | said_done)
     lost = _without_expired_on_destination(t, lost)
     lost = _without_compacted(t, lost)
-    if t.life_windows is not None:  # what was carried may have gone with the destination's topic
+    if t.life_windows is not None:  # records may have been deleted with the destination's topic
         gone = t.life_windows.select(F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic"))
         lost = lost.join(gone, ["destination", "destination_topic"], "left_anti")
     divergences = diverged(t)
-    if divergences is not None:  # told there, with the whole of what differs
+    if divergences is not None:  # reported as `unclean_divergence`, with everything that differs
         first = divergences.groupBy(*PAIR).agg(F.min("offset").alias("diverges_at"))
         lost = lost.join(F.broadcast(first), list(PAIR), "left")
         lost = lost.where("diverges_at is null or offset < diverges_at").drop("diverges_at")
     why = (
         F.when(F.col("stopped") & (F.col("offset") < F.col("bound")), sentence("below the cut at %s", "bound"))
-        .when(said_done, F.lit("the mirror said lag 0 after it was acknowledged"))
+        .when(said_done, F.lit("the mirror reported lag 0 after it was acknowledged"))
         .when(F.col("all_due"), F.lit("the mirror was not stopped, so everything had to arrive"))
         .otherwise(F.lit("later records are there"))
     )
@@ -110,7 +110,7 @@ def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
 
 
 def _without_expired_on_destination(t: Tables, lost: DataFrame) -> DataFrame:
-    """Leave out what lies before the first record that is still on a destination whose own retention is at work."""
+    """Leave out records before the first one that is still on a destination with retention of its own."""
     if not t.has("configs"):
         return lost
     small = (F.col("name") == "retention.ms") & F.col("value").try_cast("bigint").between(0, _DAY_MS)
@@ -170,7 +170,7 @@ def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     explained = explained_copies(t)
     if explained is not None:
         both = both.join(explained.drop("copies").withColumn("explained", F.lit(True)), list(VALUE), "left")
-        # With one copy more than explained, nobody can say which of the others came first.
+        # With more than one unexplained copy the order of the others is unknown.
         both = both.where("explained is null or have = need + 1")
         both = both.withColumn("b_at", F.when(F.col("explained"), F.col("b_last")).otherwise(F.col("b_at")))
     order = Window.partitionBy(*PAIR).orderBy("a_first")

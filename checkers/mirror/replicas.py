@@ -1,9 +1,9 @@
 """`replica_divergence` and `crc_invalid`: the replicas of one partition against each other, and every batch by itself.
 
-Proves: at the last look all replicas that must be in sync hold equal batches below the high watermark and below the
-shortest log, and every stored batch of every look has the CRC32C of its bytes.
+Checks: in the last snapshot all replicas that must be in sync hold equal batches below the high watermark and below the
+shortest log, and every stored batch of every snapshot has the CRC32C of its bytes.
 
-Cannot see: what replicas held between looks; differences above the high watermark; equal damage on all replicas; on
+Cannot see: what replicas held between snapshots; differences above the high watermark; equal damage on all replicas; on
 compacted topics, batch bounds and absent records (each broker cleans by itself), only unequal records at one offset.
 A replica whose broker was gone and which had left the ISR does not count: it will be truncated when it comes back.
 """
@@ -22,7 +22,7 @@ DIVERGENCE = AnomalyKind(
     told="had replicas that differ",
     section=2,
     what="all replicas of a partition hold equal batches below the high watermark, after quiet",
-    limitations="what was equal again at the last look; differences above the high watermark",
+    limitations="differences that were gone at the last snapshot; differences above the high watermark",
     sources=("KIP-101", "KIP-279", "KAFKA-6361"),
     requires=("batches", "records", "log_ends"),
     logs=Logs.EVERY,
@@ -41,7 +41,7 @@ CRC = AnomalyKind(
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Divergence is told per differing offset, of all replicas together; a wrong CRC per batch and replica."""
+    """Divergence is reported per differing offset, for all replicas together; a wrong CRC per batch and replica."""
     return union([_divergence(t), _crc(t)])
 
 
@@ -88,8 +88,8 @@ def _divergence(t: Tables) -> DataFrame | None:
 
 
 def _unequal_records(t: Tables, records: DataFrame, told: DataFrame) -> DataFrame | None:
-    """Records that replicas hold at one offset and that are not equal, where batches do not tell: no CRC is known, or
-    the topic is compacted."""
+    """Unequal records of replicas at one offset, where batches do not show it: no CRC is known, or the topic is
+    compacted."""
     unknown = not t.table("batches").where("crc is null").isEmpty()
     if t.compacted is None and not unknown:
         return None
@@ -137,7 +137,7 @@ def _crc(t: Tables) -> DataFrame | None:
         value=None,
         rank=F.col("base_offset"),
         explain=sentence(
-            "the batch at offset %s of %s-%s on broker %s of %s (%s, byte %s) has not the CRC32C that it states (%s)",
+            "the batch at offset %s of %s-%s on broker %s of %s (%s, byte %s) does not match its CRC32C (%s)",
             *("base_offset", "topic", "partition", "broker", "cluster", "segment", "position", "crc"),
         ),
     )

@@ -1,11 +1,11 @@
-"""`retention_gap`: what the source let expire before the mirror had carried it, and nobody said so.
+"""`retention_gap`: records expired on the source before the mirror had copied them, without a report.
 
-Proves: acknowledged records below the source's log start are on the destination, or the mirror reported the gap
-(an error of that partition about expired data or its log start, or the state FAILED). Expiry is legal; silence is not.
-For mirrors that keep offsets the looks at both logs show the gap too: a look at which the source's log start lay above
-the destination's log end.
+Proves: acknowledged records below the source's log start are not on the destination, and the mirror did not report the
+gap (by an error of that partition about expired data or its log start, or the state FAILED). Expiry is legal; silence
+is not. For offset-preserving mirrors snapshots of both logs show the gap, too: one in which the source's log start is
+above the destination's log end.
 
-Cannot see: records that no client was told about; in runs whose destination expires data as well, what lay before its
+Cannot see: records without an acknowledgement; in runs whose destination expires data as well, what was before its
 own first record; what a cleaner may have removed from a compacted topic; a report that went only to the mirror's log.
 """
 
@@ -27,7 +27,7 @@ KIND = AnomalyKind(
     name="retention_gap",
     after_healing=True,
     severity=Severity.S1,
-    told="skipped what had expired without a report",
+    told="skipped expired records without a report",
     section=2,
     what="when the source's log start passes the destination's end, the gap is reported",
     limitations="records without an acknowledgement; reports that went only to the mirror's own log",
@@ -43,7 +43,7 @@ def find(t: Tables) -> DataFrame | None:
         return None
     missing = _expired_unseen(t, values, where)
     gaps = _seen_in_looks(t, where) if keeps_offsets(t) else None
-    if gaps is not None:  # what lies above the cut, or above all that was carried, was not passed over
+    if gaps is not None:  # records above the cut, or above all that was mirrored, were not skipped
         gaps = gaps.join(F.broadcast(where.select(*PAIR, "bound")), list(PAIR)).where("first < bound").drop("bound")
     rows = missing if gaps is None else missing.unionByName(gaps)
     one = rows.groupBy(*PAIR).agg(
@@ -77,11 +77,11 @@ def find(t: Tables) -> DataFrame | None:
 def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     """Acknowledged records below the source's log start that the destination never had: PAIR, first, last, count, …"""
     sent = t.sends.where("offset is not null and outcome in ('acked', 'committed')")
-    if t.life_windows is not None:  # a topic made again has other offsets
+    if t.life_windows is not None:  # a recreated topic has other offsets
         newest = Window.partitionBy("cluster", "topic")
         sent = sent.where(~undecided()).withColumn("newest", F.max("era").over(newest)).where("era = newest")
     compacted = compacted_on(t, *(destination for _, destination in t.mirror_pairs))
-    if compacted:  # there a cleaner may have removed what had come
+    if compacted:  # there a cleaner may have removed mirrored records
         sent = sent.where(~F.col("origin_topic").isin(*compacted))
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
     gone = sent.join(F.broadcast(where), ["source", *PAIR[2:]])
@@ -90,7 +90,7 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     gone = gone.join(there, list(VALUE), "left")
     oldest = F.min(F.when(F.col("there"), F.col("offset"))).over(Window.partitionBy(*PAIR))
     gone = gone.withColumn("first_there", oldest).where("there is null")
-    # A destination that expires data too may have had them, unless it still holds older ones.
+    # A destination that also expires data may have had them, unless it still holds older ones.
     gone = gone.where("b_start = 0 or offset >= coalesce(first_there, first_carried, a_start)")
     return gone.groupBy(*PAIR).agg(
         F.min("offset").alias("first"),
@@ -102,7 +102,7 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
 
 
 def _seen_in_looks(t: Tables, where: DataFrame) -> DataFrame:
-    """Gaps that looks at both logs show: PAIR, first, last (offsets), count (null), value, done_index (null)."""
+    """Gaps that snapshots of both logs show: PAIR, first, last (offsets), count (null), value, done_index (null)."""
     looks = with_ended(t, with_life(t, t.table("log_ends"))).where("not ended")
     looks = looks.withColumn("origin_topic", t.canonical())
     looks = looks.where("broker is null or leader is null or broker = leader or broker < 0")
@@ -131,7 +131,8 @@ def _seen_in_looks(t: Tables, where: DataFrame) -> DataFrame:
 
 
 def _never_there(t: Tables, rows: DataFrame) -> DataFrame:
-    """Leave out gaps at whose begin (`b`) the destination holds a batch: that was carried after the look, in time."""
+    """Leave out gaps at whose start (`b`) the destination holds a batch: it was mirrored after the snapshot, in
+    time."""
     held = t.log_batches.select(
         F.col("cluster").alias("destination"),
         *PAIR[2:],

@@ -1,13 +1,13 @@
-"""`stop_cut`: how a stopped mirror leaves the destination's log, by the design revision of the mirror.
+"""`stop_cut`: the state in which a stop leaves the destination's log, by the design revision of the mirror.
 
-For every revision: the log reaches the recorded cut, nothing of the source lies at or above it, and no local write
+For every revision: the log reaches the recorded cut, nothing of the source is at or above it, and no local write is
 below it. Where open transactions are closed at the stop (2026-07, strict): each one gets exactly one ABORT at or above
 the cut and before the first local write; where the log is truncated to its last stable offset (2026-03, 2026-05): none
 is open below the cut. A producer id reset comes after those markers and before the first local write, once; revisions
 2026-05 and 2026-07 demand it.
 
-Cannot see: what an in-sync replica held at the very moment of the stop (a look may come later); a reset that stock
-brokers store and ignore (that is a capability); stops of mirrors that do not keep offsets.
+Cannot see: what an in-sync replica held at the very moment of the stop (a snapshot may come later); a reset that stock
+brokers store and ignore (that is a capability); stops of mirrors that do not preserve offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KIND = AnomalyKind(
     told="was not cut at the stop as its design says",
     section=2,
     what="at the stop the destination ends at the cut, open transactions are closed once, then ids are reset",
-    limitations="the moment between the stop and the next look; whether brokers honour the reset",
+    limitations="the time between the stop and the next snapshot; whether brokers honour the reset",
     sources=("KIP-1279",),
     requires=("batches", "records", "log_ends", "mirror_states"),
     logs=Logs.EVERY,
@@ -37,12 +37,12 @@ KIND = AnomalyKind(
 
 
 def design(t: Tables) -> str:
-    """The design revision, e.g. kip-2026-07 or strict: of the test, else of the contract's name."""
+    """The design revision, e.g. kip-2026-07 or strict: from the test, else from the contract's name."""
     return t.meta.test.design or contract_name(t).partition("/")[2] or "strict"
 
 
 def find(t: Tables) -> DataFrame | None:
-    """Anomalies on the destination; None where no mirror that keeps offsets was stopped."""
+    """Anomalies on the destination; None where no offset-preserving mirror was stopped."""
     where, values = bounds(t), carried(t)
     if where is None or values is None or not keeps_offsets(t):
         return None
@@ -50,11 +50,11 @@ def find(t: Tables) -> DataFrame | None:
     if stopped.isEmpty():
         return None
     stopped = stopped.join(_marker_ends(t), list(PAIR), "left")
-    # Without a recorded cut it is where the source's records and markers end.
+    # Without a recorded cut: the end of the source's records and markers.
     recorded = F.coalesce("cut_destination", "cut_source")
     cut = F.coalesce(recorded, F.greatest("bound", "marker_end"))
     stopped = stopped.withColumns({"cut": cut, "recorded": recorded.isNotNull()})
-    local = t.sends.where("outcome != 'failed'")  # an aborted transaction's records are in the log, too
+    local = t.sends.where("outcome != 'failed'")  # records of aborted transactions are in the log, too
     local = local.select(F.col("cluster").alias("destination"), *PAIR[2:], "value").distinct()
     log = t.truth_log.withColumnRenamed("cluster", "destination").join(
         F.broadcast(stopped.select(*PAIR)), list(PAIR[1:])
@@ -72,7 +72,7 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _marker_ends(t: Tables) -> DataFrame:
-    """Where the markers end that both logs hold: PAIR, marker_end."""
+    """The end of the markers that both logs hold: PAIR, marker_end."""
     marks = t.truth_log.where("control_type in ('COMMIT', 'ABORT')")
     marks = marks.select("cluster", *PAIR[2:], "offset", "control_type", "producer_id")
     own = marks.withColumnRenamed("cluster", "source")
@@ -106,7 +106,7 @@ def _ends(stopped: DataFrame) -> DataFrame:
         {
             "offset": F.col("first_local"),
             "value": F.col("local"),
-            "what": sentence("the local write %s lies below the cut, at %s", "local", "first_local"),
+            "what": sentence("the local write %s is below the cut, at %s", "local", "first_local"),
         }
     )
     return short.select(*_COLUMNS).unionByName(early.select(*_COLUMNS))
@@ -114,11 +114,11 @@ def _ends(stopped: DataFrame) -> DataFrame:
 
 def _mirrored_above(values: DataFrame, local: DataFrame, stopped: DataFrame) -> DataFrame:
     rows = values.where("a_all > 0 and b_all > 0").join(F.broadcast(stopped.where("recorded")), list(PAIR))
-    rows = rows.join(local, [*PAIR[1:], "value"], "left_anti")  # a failback has carried these to the source
+    rows = rows.join(local, [*PAIR[1:], "value"], "left_anti")  # a failback has mirrored these to the source
     rows = rows.where("b_last >= cut").withColumns(
         {
             "offset": F.col("b_last"),
-            "what": sentence("%s of the source lies at %s, at or above the cut", "value", "b_last"),
+            "what": sentence("%s of the source is at %s, at or above the cut", "value", "b_last"),
         }
     )
     return rows.select(*_COLUMNS)
@@ -131,13 +131,13 @@ def _open(batches: DataFrame) -> DataFrame:
 
 
 def _transactions(t: Tables, batches: DataFrame, open_: DataFrame, stopped: DataFrame) -> DataFrame:
-    """Open transactions, by the markers that they got."""
+    """Open transactions, judged by the markers that they got."""
     after = batches.where("base_offset >= cut")
     after = after.select(*PAIR, "producer", "base_offset", "control", "control_type", "first_local")
     first_data = after.where("not control").groupBy(*PAIR, "producer").agg(F.min("base_offset").alias("next_data"))
     marks = after.where("control").join(first_data, [*PAIR, "producer"], "left")
     marks = marks.where("next_data is null or base_offset < next_data")
-    # Behind local writes a local producer may have the same id, with data that was taken for mirrored.
+    # After local writes a local producer may have the same id, with data that looks mirrored.
     marks = marks.where("first_local is null or base_offset < first_local")
     counts = marks.groupBy(*PAIR, "producer").agg(
         F.count(F.when(F.col("control_type") == "ABORT", 1)).alias("aborts"), F.count("*").alias("markers")

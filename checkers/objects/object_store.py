@@ -1,14 +1,14 @@
 """Object stores (diskless, tiered): `orphan_objects`, `referenced_deleted`, `stale_commit`, `commit_barrier`.
 
-They prove, of the tables `objects` (what the store holds) and `object_refs` (what the metadata names):
-- `orphan_objects`: the last look shows an object that no metadata has named for longer than the grace
+They prove, from the tables `objects` (what the store holds) and `object_refs` (what the metadata references):
+- `orphan_objects`: the last snapshot shows an object that no metadata has referenced for longer than the grace
   (`orphan_grace_s` of the run's floor, 600 s), and at least `orphan_cycles` (2) cleaning cycles ended meanwhile.
-- `referenced_deleted`: an object was deleted while the metadata named it (form `deleted`), or the metadata names it
-  and the last look does not show it (form `missing`).
+- `referenced_deleted`: an object was deleted while the metadata referenced it (form `deleted`), or the metadata
+  references it and the last snapshot does not show it (form `missing`).
 - `stale_commit`: a batch was accepted under a broker epoch older than one that the broker had registered with before.
 - `commit_barrier`: a transaction became visible before a batch of each of its acknowledged records was registered.
 
-They cannot see: what objects hold; deletions and commits between looks that nobody recorded.
+They cannot see: the contents of objects; unrecorded deletions and commits between snapshots.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _SOURCES = ("KIP-1150", "KIP-1163", "KIP-405")
 ORPHANS = AnomalyKind(
     name="orphan_objects",
     severity=Severity.S4,
-    told="kept objects that nothing names",
+    told="kept objects that nothing references",
     section=5,
-    what="objects that no metadata names go away within some cleaning cycles",
-    limitations="what objects hold; objects younger than the grace",
+    what="objects that no metadata references are deleted within some cleaning cycles",
+    limitations="the contents of objects; objects younger than the grace",
     sources=_SOURCES,
     requires=("objects", "object_refs"),
 )
 DELETED = AnomalyKind(
     name="referenced_deleted",
     severity=Severity.S1,
-    told="lost objects that metadata names",
+    told="lost objects that metadata references",
     section=5,
-    what="no object goes away while metadata names it",
+    what="no object disappears while metadata references it",
     limitations="an object that was overwritten",
     sources=_SOURCES,
     requires=("objects", "object_refs"),
@@ -47,7 +47,7 @@ STALE = AnomalyKind(
     told="accepted batches of an old broker epoch",
     section=5,
     what="no batch of a broker's old epoch is accepted",
-    limitations="registrations that nobody recorded",
+    limitations="unrecorded registrations",
     sources=_SOURCES,
     requires=("object_refs",),
 )
@@ -57,7 +57,7 @@ BARRIER = AnomalyKind(
     told="showed transactions without all of their records",
     section=5,
     what="when a transaction is visible, every acknowledged record of it is",
-    limitations="records whose acknowledged offset nobody knows",
+    limitations="records whose acknowledged offset is unknown",
     sources=_SOURCES,
     requires=("ops", "op_records", "object_refs"),
 )
@@ -72,7 +72,7 @@ def find(t: Tables) -> DataFrame | None:
 
 
 def _named(t: Tables) -> DataFrame:
-    """Accepted references and their ends, and the looks, as one line of time: KEY, time_ns, named."""
+    """Accepted references and their ends, and the snapshots, as one timeline: KEY, time_ns, named."""
     refs = t.table("object_refs").where("object is not null and event in ('commit', 'drop')")
     refs = refs.where("event = 'drop' or coalesce(accepted, true)")
     return refs.select(*KEY, "time_ns", (F.col("event") == "commit").alias("named"))
@@ -108,7 +108,7 @@ def _orphans(t: Tables) -> DataFrame:
         "orphan_objects",
         rank=-F.col("size"),
         explain=sentence(
-            "object %s on %s is not named by any metadata since %s s",
+            "no metadata has referenced object %s on %s for %s s",
             "object",
             "cluster",
             F.round(F.col("age") / 1e9, 1),
@@ -136,13 +136,15 @@ def _deleted(t: Tables) -> DataFrame | None:
                 rows,
                 "referenced_deleted",
                 form=F.lit("deleted"),
-                explain=sentence("object %s on %s was deleted while metadata named it", "object", "cluster"),
+                explain=sentence("object %s on %s was deleted while metadata referenced it", "object", "cluster"),
             ),
             _row(
                 gone,
                 "referenced_deleted",
                 form=F.lit("missing"),
-                explain=sentence("metadata on %s names object %s, which the store does not hold", "cluster", "object"),
+                explain=sentence(
+                    "metadata on %s references object %s, which the store does not hold", "cluster", "object"
+                ),
             ),
         ]
     )

@@ -1,7 +1,7 @@
 """First pass: a range of the history as numbers, keyed by value, by place and by line.
 
-A *place* is a partition of one cluster (and era: a topic that is made again is another one), a *target* a partition by
-its topic's name on A, a *line* one process at one place. Sends and reads that a range holds several times are one row.
+A *place* is a partition of one cluster (and era: a recreated topic is another one), a *target* a partition by its
+topic's name on A, a *line* one process at one place. Sends and reads that occur several times in a range are one row.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ READ, FINAL, BY_COMMITTED, STORED, HELD_ABORTED = (1 << n for n in range(5))
 """Bits of `reads`: a poll returned it, a final one did, a read_committed one did; the log that counts holds it; holds
 it aborted."""
 NONE = -1
-"""An offset, a time or an index that is not known."""
+"""An unknown offset, time or index."""
 NEVER = np.iinfo(np.int64).max
-"""Index of what did not happen."""
+"""Index of an event that did not happen."""
 BLOCK_BITS = 20
 """Offsets of one place are tested in blocks of 2^20, so that a single large partition can be split."""
 ENDS = pa.schema(
@@ -54,7 +54,7 @@ _GIVEN = ("index", "time_ns", "process", "cluster", "topic", "partition", "offse
 
 @dataclass(frozen=True)
 class Context:
-    """What every task must know. topics: (cluster, topic there) → its name on A, where they differ. lives, turns: see
+    """The input of every task. topics: (cluster, topic there) → its name on A, where they differ. lives, turns: see
     `checkers.views.lives` and `checkers.views.turns`. decided: a folder of Parquet files with transactions (cluster,
     th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request to commit it), or none. buckets:
     into how many parts everything is divided. given: a folder of Parquet files with the positions that consumers were
@@ -82,7 +82,7 @@ class Coded:
         self.codes: Ints = array.indices.fill_null(len(self.names) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
 
     def among(self, *names: str | None) -> Mask:
-        """Where the string is one of these."""
+        """True where the string is one of these."""
         return np.array([n in names for n in self.names])[self.codes]
 
     def bits(self, bit: int, *names: str) -> Ints:
@@ -90,7 +90,7 @@ class Coded:
         return self.among(*names).astype(np.int64) * bit
 
     def keys(self, default: str = "") -> Ints:
-        """The key of every row's string; of nulls that of `default`."""
+        """The key of every row's string; for nulls that of `default`."""
         return self.of_names(default)[self.codes]
 
     def of_names(self, default: str = "") -> Ints:
@@ -106,7 +106,7 @@ class Coded:
 
 @dataclass(frozen=True)
 class Events:
-    """Of every row: the index of its operation's invocation, its own index, its time, and the offset that it names."""
+    """For every row: the index of its operation's invocation, its own index, its time, and the offset that it names."""
 
     op: Ints
     index: Ints
@@ -145,7 +145,7 @@ def located(
 
 
 def _branch(context: Context, eras: Ints, cluster: Coded, topic: Coded, partition: Ints, events: Events) -> None:
-    """Give rows that speak of what a later failback discarded the era of that branch."""
+    """Set the era of rows that refer to what a later failback discarded to that of the branch."""
     for (letter, name, number), turns in context.turns.items():
         here = cluster.among(letter, *((None,) if letter == "A" else ())) & topic.among(name) & (partition == number)
         for n in range(len(turns), 0, -1):
@@ -326,7 +326,7 @@ def _block(place: Ints, offset: Ints) -> Ints:
 
 
 def stored_pass(context: Context) -> Map:
-    """A function for `mapInArrow` over the records of the logs that count (columns cluster, topic, partition, era,
+    """A function for `mapInArrow` over the records of the authoritative logs (columns cluster, topic, partition, era,
     offset, vh, aborted); gives rows of FIRST."""
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -356,7 +356,7 @@ def stored_pass(context: Context) -> Map:
 
 
 def combined_sends(rows: Columns) -> Columns:
-    """One row per value and operation; it is placed where its completion says, else where any event says."""
+    """One row per value and operation; its place is that of its completion, else that of any event."""
     order = np.lexsort((rows["bits"] & DONE, rows["op"], rows["vh"]))
     rows = picked(rows, order)
     starts = runs(rows["vh"], rows["op"])

@@ -1,4 +1,4 @@
-"""What the second pass cannot decide bucket by bucket; each of these runs only on histories that show it."""
+"""Tests that the second pass cannot decide bucket by bucket; each runs only on histories that need it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def of_transactions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def of_gaps(wide: Columns) -> Map:
-    """Over the blocks `spots` and `gaps` of one bucket: the steps (`back`) from read to read over something that is
-    there, and as `suspects` what is there. wide: steps over so many blocks that every bucket must look."""
+    """Over the blocks `spots` and `gaps` of one bucket: the steps (`back`) from read to read over existing
+    records, and these records as `suspects`. wide: steps over so many blocks that every bucket must check them."""
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = gathered(batches)
@@ -53,7 +53,7 @@ def of_gaps(wide: Columns) -> Map:
             offsets = spots["offset"][low:high]
             first = np.searchsorted(offsets, gaps["before"][mine], side="right")
             last = np.searchsorted(offsets, gaps["offset"][mine])
-            # Over the edge of a block something may lie on the other side.
+            # Across a block's edge a record may be on the other side.
             over = (np.maximum(gaps["before"][mine], 0) >> BLOCK_BITS) != (gaps["offset"][mine] >> BLOCK_BITS)
             hit[mine] = (last > first) | over
             end = np.searchsorted(offsets, gaps["offset"][mine], side="right")

@@ -1,6 +1,6 @@
 """64-bit keys of strings, and of several keys together; whole columns at a time.
 
-`xxh64` gives what Spark's `xxhash64` gives for one string column, so that keys found here can be joined there.
+`xxh64` gives the same as Spark's `xxhash64` for one string column, so that its keys can be joined in Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POSITIVE = np.int64((1 << 63) - 1)
 
 
 def xxh64(strings: pa.Array | pa.ChunkedArray) -> Ints:
-    """XXH64 of each string's UTF-8 bytes. What a null gives means nothing."""
+    """XXH64 of each string's UTF-8 bytes. The result for nulls is undefined."""
     if isinstance(strings, pa.ChunkedArray):
         strings = strings.combine_chunks() if strings.num_chunks != 1 else strings.chunk(0)
     if isinstance(strings, pa.DictionaryArray):
@@ -89,7 +89,7 @@ def _stripes(words: Words, at: Ints, stripes: Ints) -> Words:
 
 
 def _every(data: NDArray[np.uint8], kind: Any) -> Any:
-    """The words that begin at every single byte, without a copy."""
+    """The words that begin at each byte, without a copy."""
     return np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
 
 

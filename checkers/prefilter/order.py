@@ -1,9 +1,9 @@
-"""Order along a line (one process at one partition): of acknowledged sends, and of what a consumer read.
+"""Order along a line (one process at one partition): of acknowledged sends, and of a consumer's reads.
 
 A position that the consumer was given counts as a read of the offset before it, at position GIVEN of its event. From
-there it may go anywhere but over something that is there, and wherever it went before, it may be given any position.
+there it must not skip existing records; a given position itself may be anywhere, whatever was read before.
 
-A range is tested by itself and leaves its first and last row of every line; second comes the seam between ranges.
+A range is tested by itself and yields its first and last row of every line; then the seams between ranges are tested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _lasts(starts: Ints, count: int) -> Ints:
 def sends_in_order(rows: Columns) -> Columns:
     """`order` of a range. rows: line, op, position, offset, bits, of sends.
 
-    Offsets told for undone sends are taken along: what is in order with them is in order without them too.
+    Acknowledged offsets of aborted sends are included: what is in order with them is in order without them, too.
     """
     told = (rows["line"] != 0) & (rows["offset"] >= 0) & (rows["bits"] & DONE != 0) & (rows["bits"] & FAIL == 0)
     rows = _sorted(picked(rows, told), "line", "op", "position")
@@ -51,7 +51,7 @@ def bad_lines(order: Columns) -> Columns:
     rows = _sorted(order, "line", "first_op")
     same = rows["line"][1:] == rows["line"][:-1]
     bad = rows["bad"] != 0
-    # Operations of one process do not overlap; where they do, in whatever history, the close look decides.
+    # Operations of one process do not overlap; where they do, the close check decides.
     seam = (rows["first_op"][1:] < rows["last_op"][:-1]) | (rows["first_offset"][1:] < rows["last_offset"][:-1])
     bad[1:] |= same & seam
     return {"line": np.unique(rows["line"][bad])}
@@ -72,7 +72,7 @@ def polls_of(rows: Columns) -> tuple[Columns, Columns, Columns]:
 
 
 def poll_seams(polls: Columns) -> tuple[Columns, Columns]:
-    """`back` and `gaps` from the last read of a range to the first of the next one that reads on along the line."""
+    """`back` and `gaps` from the last read of a range to the first of the next range that continues the line."""
     rows = _sorted(polls, "line", "first_index")
 
     def shaped(edge: str, part: slice) -> Columns:

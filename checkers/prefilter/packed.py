@@ -1,6 +1,6 @@
-"""Packed columns: many rows of integers as one binary value, so that Spark moves blocks and not rows.
+"""Packed columns: many rows of integers as one binary value, so that Spark moves blocks instead of rows.
 
-A block holds columns of one length, one behind the other, eight bytes a number. `Blocks` names the kinds of block and
+A block holds columns of one length, one after the other, eight bytes a number. `Blocks` names the kinds of block and
 their columns. Frames of blocks have the columns of `SCHEMA`: kind, bucket, data.
 """
 
@@ -21,12 +21,12 @@ Blocks = Iterator[tuple[str, int, bytes]]
 """kind, bucket and data of some blocks."""
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    # by value: what was sent, one row per value and operation (bits: see events.SENT)
+    # by value: sends, one row per value and operation (bits: see events.SENT)
     "sends": ("vh", "op", "place", "target", "offset", "line", "txn", "bits", "invoked", "ended", "asked"),
     # by value: where it was seen (bits: see events.SEEN; txn: of the operation that read it, 0 outside; first: index of
     # the first read_committed poll that returned it)
     "reads": ("vh", "place", "target", "offset", "txn", "bits", "first"),
-    # by place: which value was seen, or told to its sender, at which offset
+    # by place: which value was seen, or acknowledged, at which offset
     "spots": ("place", "offset", "vh"),
     # by line: a range's first and last acknowledged send of a line; bad: they were not in order
     "order": ("line", "first_op", "last_op", "first_offset", "last_offset", "bad"),
@@ -67,7 +67,7 @@ def pack(kind: str, columns: Mapping[str, Ints], bucket: Ints | None = None) -> 
 
 
 def unpack(kind: str, blocks: Iterable[bytes]) -> Columns:
-    """The columns of some blocks, one behind the other."""
+    """The columns of some blocks, concatenated."""
     names = KINDS[kind]
     parts = [np.frombuffer(block, np.int64).reshape(len(names), -1) for block in blocks]
     whole = np.concatenate(parts, axis=1) if parts else np.zeros((len(names), 0), np.int64)

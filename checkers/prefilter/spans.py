@@ -1,7 +1,7 @@
 """Ranges of the history's index, each with the files that hold it, so that one task reads a range and nothing else.
 
-Events and records are written in the order of their index, and Parquet footers tell the least and the greatest index of
-every row group. A range is read from both tables at once, so that records meet their events without a shuffle.
+Events and records are written in the order of their index, and Parquet footers have the least and the greatest index of
+every row group. A range is read from both tables at once, so that records are joined to their events without a shuffle.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ INDEX: Mapping[str, str] = {"ops": "index", "op_records": "op_index"}
 """Column that holds the index, by table."""
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _SCATTERED = 3
-"""How often a row may be read before it is cheaper to sort the table first."""
+"""How many times rows may be read before it is cheaper to sort the table first."""
 _UNIQUE = ("value", "txn")
-"""Strings that hardly repeat, of those that are read; the others come as dictionaries."""
+"""String columns that hardly repeat; the others are read as dictionaries."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def plan(files: Mapping[str, Sequence[Path]]) -> tuple[Span, ...]:
 
 
 def scattered(files: Mapping[str, Sequence[Path]], planned: Sequence[Span]) -> bool:
-    """Whether the tables are not in order, so that the ranges would read many rows several times."""
+    """Whether the tables are not sorted, so that the ranges would read many rows several times."""
     groups = [g for table in INDEX for g in _groups(files[table], INDEX[table])]
     read = sum(g.rows * sum(s.low <= g.high and g.low < s.high for s in planned) for g in groups)
     return read > _SCATTERED * sum(g.rows for g in groups)
@@ -79,7 +79,7 @@ def _groups(files: Sequence[Path], column: str) -> list[_Group]:
 
 
 def _cuts(groups: Sequence[_Group], rows: int) -> list[int]:
-    """Where ranges begin, ascending, without the first."""
+    """The starts of the ranges, ascending, without the first."""
     cuts: set[int] = set()
     held = 0
     for group in groups:
@@ -87,7 +87,7 @@ def _cuts(groups: Sequence[_Group], rows: int) -> list[int]:
             cuts.add(group.low)
             held = 0
         held += group.rows
-        if group.rows > 2 * rows:  # somebody else's file: cut within, as if the index were spread evenly
+        if group.rows > 2 * rows:  # a foreign file: cut within the group, as if the index were spread evenly
             pieces = group.rows // rows
             cuts.update(group.low + (group.high - group.low) * n // pieces for n in range(1, pieces))
             held = rows

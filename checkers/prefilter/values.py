@@ -1,4 +1,4 @@
-"""Second pass: everything that is known of one value, and whether that is worth a close look."""
+"""Second pass: everything known about one value, and whether it needs a close check."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from checkers.prefilter.packed import Columns, Map, batch, gathered, pack, picke
 MUST, UNDONE, FAILED, UNSURE = 3, 2, 1, 0
 """How a send ended: acknowledged or committed; aborted; failed for certain; unknown."""
 SHOWN, HIDDEN = 1, 2
-"""Bits of `shown`: a read_committed reader was shown the value; one passed it over."""
+"""Bits of `shown`: a read_committed reader was shown the value; one skipped it."""
 _LEAST = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
 class Ends:
-    """What `partitions.final_state` knows of each place, in order of `place`; the first row is of no place. `look_ns`
-    and `final_ns`: -1 when nobody looked; `excused`: compacted, or deleted since, so that what is not there need not be
-    lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: what read_committed readers read
-    through."""
+    """`partitions.final_state` of each place, in order of `place`; the first row is a placeholder. `look_ns` and
+    `final_ns`: -1 without a snapshot or final read; `excused`: compacted, or deleted since, so that missing values need
+    not be lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: the range that read_committed
+    final reads covered."""
 
     place: Ints
     look_ns: Ints
@@ -81,7 +81,7 @@ def second_pass(ends: Ends) -> Map:
 
 
 def conflicts(spots: Columns) -> Ints:
-    """Values of which two or more were seen, or told to their senders, at one offset."""
+    """Values that share an offset: two or more were seen, or acknowledged, there."""
     order = np.lexsort((spots["vh"], spots["offset"], spots["place"]))
     rows = picked(spots, order)
     starts = runs(rows["place"], rows["offset"])
@@ -106,14 +106,14 @@ def outcomes(sends: Columns, *, imported: bool) -> Ints:
 
 
 def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Columns]:
-    """Values that need a close look; lines along which one is not where its sender was told; `shown`."""
+    """Values that need a close check; lines with a value that is not at its acknowledged offset; `shown`."""
     sends, reads = combined_sends(sends), combined_reads(reads)
     values = np.union1d(sends["vh"], reads["vh"])
     first = np.minimum(np.searchsorted(sends["vh"], values), max(0, len(sends["vh"]) - 1))
     count = np.searchsorted(sends["vh"], values, side="right") - np.searchsorted(sends["vh"], values)
     if not len(sends["vh"]):
         return values, np.zeros(0, np.int64), {name: np.zeros(0, np.int64) for name in ("txn", "vh", "bits")}
-    send = picked(sends, first)  # of every value one; values with another number of sends are let through anyway
+    send = picked(sends, first)  # one per value; values with another number of sends are kept anyway
     bad = count != 1
     outcome = outcomes(send, imported=ends.imported)
     must = outcome == MUST
@@ -121,7 +121,7 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
     sent, held = sends, reads
     bad |= _too_early(values, sends, reads)
     reads = picked(reads, reads["bits"] != HELD_ABORTED)
-    value = np.searchsorted(values, reads["vh"])  # of every read the row of its value
+    value = np.searchsorted(values, reads["vh"])  # for every read the row of its value
     told_at = (reads["place"] == send["place"][value]) & (reads["offset"] == send["offset"][value])
     bits = reads["bits"]
 
@@ -180,7 +180,7 @@ def _too_early(values: Ints, sends: Columns, reads: Columns) -> Mask:
 
 
 def _shown(ends: Ends, sends: Columns, reads: Columns) -> Columns:
-    """What read_committed readers were shown of transactions, or the log holds of them, and what readers passed over,
+    """Records of transactions that read_committed readers were shown, or the log holds, and those that readers skipped,
     or may have seen elsewhere, or the log does not hold."""
     sends = picked(sends, sends["txn"] != 0)
     outcome = outcomes(sends, imported=ends.imported)

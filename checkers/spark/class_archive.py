@@ -1,11 +1,11 @@
-"""An archive of the classes that Spark loads, which halves the time from nothing to the first answer.
+"""An archive of the classes that Spark loads, which halves the time to the first answer.
 
     python -m checkers.judge.make_class_archive
 
-Loading and verifying some fifteen thousand classes takes the JVM several seconds of every check. It can keep them,
-ready to be mapped into memory (class data sharing, JEP 350). The archive is made once, by make, of what judging a tiny
-history needs, and lies in the virtual environment; it is of one Java and one Spark, and the JVM ignores one that does
-not fit. Without it everything works, some seconds later.
+Loading and verifying some fifteen thousand classes takes the JVM several seconds of every check. It can archive them,
+ready to be mapped into memory (class data sharing, JEP 350). The archive is made once, by make, from the classes that
+judging a tiny history needs, and is stored in the virtual environment; it is specific to one Java and one Spark, and
+the JVM ignores one that does not match. Without it everything works, some seconds slower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Classes and static methods of the JVM, asked for once.
+"""Caches classes and static methods of the JVM.
 
-PySpark asks the JVM for `functions` and for its method with every column that it makes, and Py4J remembers neither:
-each costs two round trips, and for a name without a package the JVM looks through all of Spark's jars. That was a
-third of the time of a small check.
+PySpark asks the JVM for `functions` and for its method with every column that it creates, and Py4J caches neither:
+each costs two round trips, and for a name without a package the JVM searches all of Spark's jars. That was a third of
+the time of a small check.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _RememberingClass(JavaClass):  # type: ignore[misc]
 
 
 def remember_classes() -> None:
-    """Let PySpark's view of the JVM that runs remember what it finds."""
+    """Make PySpark's view of the running JVM cache its lookups."""
     view: Any = SparkContext._jvm
     if type(view) is JVMView:
         view.__class__ = _RememberingView

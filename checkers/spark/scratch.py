@@ -1,10 +1,10 @@
-"""Intermediate results: computed once, in columns, and forgotten by the plans that use them.
+"""Intermediate results: computed once, stored in columns, and read back without their plans.
 
 A view that several checkers need is written as Parquet and read back. That bounds memory, whatever the size of the
-run, and keeps plans short: Spark analyses a plan anew at every step, so that views built on views on views would cost
-more than the data. A view without rows becomes an empty relation, of which the optimiser leaves nothing. In a small
-run a small view never leaves memory: it becomes a relation that the plan holds, and whatever is made of it alone is
-computed while planning.
+run, and keeps plans short: Spark analyses the whole plan again at every step, so views built on views on views would
+cost more than the data. A view without rows becomes an empty relation, which the optimiser removes. In a small run a
+small view stays in memory: it becomes a local relation in the plan, and whatever is derived only from it is computed
+while planning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HELD_BYTES = 512 * 1024
 
 
 def empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
-    """No rows, in a way that the optimiser sees (createDataFrame makes an RDD, which it cannot look into)."""
+    """No rows, in a form that the optimiser recognises (createDataFrame makes an RDD, which is opaque to it)."""
     columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
     return spark.range(0).select(*columns).where(F.lit(False))
 
@@ -38,9 +38,9 @@ def row_count(folder: Path) -> int:
 
 
 class Scratch:
-    """Kept frames, in a folder where they are not small. On a cluster all workers must share it, as the run's.
+    """Kept frames, in a folder unless they are small. On a cluster all workers must share it, like the run's folder.
 
-    small: whether the run is so small that all that is made of it may pass through this process.
+    small: whether the run is so small that everything derived from it may pass through this process.
     """
 
     def __init__(self, folder: Path, spark: SparkSession, *, small: bool = False) -> None:
@@ -53,7 +53,7 @@ class Scratch:
         self._claimed = False
 
     def store(self, frame: DataFrame) -> Path:
-        """Compute the frame now; gives the folder of Parquet files that holds it."""
+        """Compute the frame now; returns the folder of Parquet files that holds it."""
         folder = self._next()
         write_parquet(frame, folder)
         return folder

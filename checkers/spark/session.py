@@ -34,7 +34,7 @@ _FOLDERS = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines")
 
 def java_version(java: Path) -> int | None:
     """Major version of a `java` binary; None when it does not run within 20 s."""
-    try:  # what it says of itself in its folder costs no start
+    try:  # the `release` file in its folder saves a start
         release = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
     except OSError:
         release = ""
@@ -49,7 +49,7 @@ def java_version(java: Path) -> int | None:
 
 
 def find_java() -> Path:
-    """The JAVA_HOME that Spark is to use. Raises ShatterError when no Java 17 or newer is found.
+    """The JAVA_HOME for Spark. Raises ShatterError when no Java 17 or newer is found.
 
     Tried in order: JAVA_HOME, `java` in PATH, the usual folders (the oldest that is new enough, because Spark
     supports new releases late).
@@ -82,7 +82,7 @@ def spark_session(
 ) -> SparkSession:
     """A session, made or reused: adaptive execution, no UI, quiet logs, UTC.
 
-    `memory` bounds the driver, which in local mode is all there is. Raises ShatterError without Java, or when the
+    `memory` bounds the driver, which in local mode is the only process. Raises ShatterError without Java, or when the
     master cannot be reached. `java_options`: of the driver's JVM; None: those that use the archive of classes.
     """
     if SparkSession.getActiveSession() is None:
@@ -110,14 +110,14 @@ def spark_session(
         "spark.sql.codegen.wholeStage": "true",
         "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
         "spark.log.level": "ERROR",
-        # Without checksum files: those of another's folder may be stale, and a name with a colon breaks them.
+        # Without checksum files: those in a foreign folder may be stale, and a name with a colon breaks them.
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
     if local or _LOOPBACK.match(master):
-        # The driver must listen where it is, whatever the host's name resolves to. Workers elsewhere must reach it at
-        # an address that Spark, or SPARK_LOCAL_IP, finds.
+        # A local driver must listen on localhost, whatever the host's name resolves to. Remote workers must reach it at
+        # an address that Spark, or SPARK_LOCAL_IP, determines.
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master(master).appName(app)
     for key, value in options.items():
@@ -136,10 +136,10 @@ def spark_session(
 
 
 def _temporary() -> Path | None:
-    """The folder for temporary files of a JVM that is about to be started, Spark's own among them, which a killed JVM
-    leaves; gone with this process. None where the JVM runs already.
+    """The folder for temporary files of a JVM that is about to be started, including Spark's own, which a killed JVM
+    leaves behind; it is removed with this process. None where the JVM runs already.
 
-    SPARK_LOCAL_DIRS and spark.local.dir still say where Spark spills to.
+    SPARK_LOCAL_DIRS and spark.local.dir still determine where Spark spills to.
     """
     if SparkContext._gateway is not None:
         return None
@@ -149,7 +149,7 @@ def _temporary() -> Path | None:
 
 
 def jvm_died() -> bool:
-    """Whether the JVM that PySpark started has ended (it was killed, say)."""
+    """Whether the JVM that PySpark started has ended (e.g. because it was killed)."""
     gateway: Any = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     return process is not None and process.poll() is not None
@@ -157,9 +157,9 @@ def jvm_died() -> bool:
 
 @contextmanager
 def living_jvm(what: str) -> Iterator[None]:
-    """Within the block whatever a dead JVM makes fail is one sentence. what: `the check of runs/x`.
+    """Within the block failures due to a dead JVM become one sentence. what: `the check of runs/x`.
 
-    Raises: ShatterError when the JVM has ended, also where nothing failed for it.
+    Raises: ShatterError when the JVM has ended, even if nothing failed because of it.
     """
     try:
         yield
@@ -179,7 +179,7 @@ def _dead(what: str) -> ShatterError:
 
 
 def forget_dead_jvm() -> None:
-    """Let the next session start a JVM of its own, when the one that PySpark holds has ended."""
+    """Let the next session start a new JVM if the one that PySpark holds has ended."""
     if not jvm_died():
         return
     context: Any = SparkContext
@@ -190,8 +190,8 @@ def forget_dead_jvm() -> None:
 
 @contextmanager
 def _launch_settings(temporary: Path | None) -> Iterator[None]:
-    """Two globals, other within the block: where PySpark's launcher makes temporary folders, and SIGINT, which PySpark
-    would take over from whoever handles it."""
+    """Changes two globals within the block: where PySpark's launcher creates temporary folders, and SIGINT, whose
+    handler PySpark would replace."""
     context: Any = pyspark.core.context
     before = tempfile.tempdir, context.signal
     tempfile.tempdir = str(temporary) if temporary is not None else tempfile.tempdir
@@ -204,10 +204,9 @@ def _launch_settings(temporary: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _quiet_launch() -> Iterator[None]:
-    """Give the JVM, which is started within the block, a file for its stderr.
+    """Redirect the stderr of the JVM that is started within the block to a file.
 
-    Its launcher prints lines there that no log configuration reaches. When it does not start, what it printed is
-    passed on.
+    Its launcher prints lines there that no log configuration controls. When it does not start, its output is printed.
     """
     if SparkSession.getActiveSession() is not None:
         yield
@@ -230,11 +229,11 @@ def _quiet_launch() -> Iterator[None]:
 
 
 SMALL_ROWS = 200_000
-"""Up to this many stored rows compiling and planning cost more than the data."""
+"""Up to this many stored rows compiling and planning cost more than processing the data."""
 
 
 def tuned(spark: SparkSession, *, rows: int) -> SparkSession:
-    """A session on the same Spark with settings for a run of so many stored rows; `spark` itself is left alone.
+    """A session on the same Spark with settings for a run of this many stored rows; `spark` itself is unchanged.
 
     Small runs are interpreted, not compiled, in one partition and without replanning between stages.
     """
@@ -259,10 +258,10 @@ def _cores(master: str) -> int:
 
 
 def _java_options(more: Sequence[str], temporary: Path | None) -> str:
-    """A log4j configuration that keeps Spark's start-up chatter off the terminal, and the first compiler alone.
+    """A log4j configuration that keeps Spark's start-up messages off the terminal, and only the C1 compiler.
 
-    The optimising compiler takes half of the processor time of a check of minutes and gives it back to none of those
-    that were measured, from ten lines of history to a million.
+    The optimising compiler takes half of the processor time of a check of minutes and paid off in none of the measured
+    checks, from ten lines of history to a million.
     """
     path = Path(__file__).with_name("log4j2.properties")
     own = (f"-Dlog4j2.configurationFile={path.as_uri()}", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")

@@ -34,7 +34,7 @@ _SPARK_TYPES: dict[pa.DataType, T.DataType] = {
 
 
 def spark_schema(table: str) -> T.StructType:
-    """The table's schema as Spark sees it; every column nullable, because Parquet readers make it so."""
+    """The table's schema for Spark; every column is nullable, as Parquet readers make it."""
     return T.StructType([T.StructField(c.name, _SPARK_TYPES[c.type], True) for c in TABLES[table].columns])
 
 
@@ -60,7 +60,7 @@ class Stored:
 
     @property
     def imported(self) -> bool:
-        """Whether the history was written by something else than `shatter run`."""
+        """Whether the history was written by something other than `shatter run`."""
         return self.run.meta.source != "shatter"
 
     def has(self, table: str) -> bool:
@@ -76,7 +76,7 @@ class Stored:
         flat = [file for file in files if file.parent == folder]
         frames = []
         if flat:
-            # The folder rather than its files, where it holds nothing else: Spark lists one folder faster than many.
+            # The folder rather than its files, if it holds nothing else: Spark lists one folder faster than many files.
             seen = {entry.name for entry in folder.iterdir() if not entry.name.startswith((".", "_"))}
             paths = [folder] if seen == {file.name for file in flat} else flat
             frames.append(read_parquet(self.spark, schema, *paths))
@@ -87,7 +87,7 @@ class Stored:
 
     @staticmethod
     def _by_columns(folder: Path, files: Sequence[Path]) -> list[list[Path]]:
-        """Files in COLUMN=VALUE folders, those together whose folders tell the same columns."""
+        """Files in COLUMN=VALUE folders, grouped by the columns that their folders define."""
         groups: dict[tuple[str, ...], list[Path]] = {}
         for file in files:
             groups.setdefault(tuple(told(file, folder) or ()), []).append(file)
@@ -95,7 +95,8 @@ class Stored:
 
 
 def open_stored(path: Path, spark: SparkSession) -> Stored:
-    """Open a run folder; torn files are left out and named in `run.problems`. Raises HistoryError: it is not a run."""
+    """Open a run folder; torn files are left out and named in `run.problems`. Raises HistoryError when it is not a
+    run."""
     run = open_run(path, leave_out_torn=True)
     rows = sum(run.rows(table) for table in run.files)
     size = sum(file.stat().st_size for files in run.files.values() for file in files)

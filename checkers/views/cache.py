@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class Locks:
-    """One lock per name. A view that is being built keeps others from building it, and may ask for other views."""
+    """One lock per name. While a view is being built no other thread builds it; building it may request other views."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

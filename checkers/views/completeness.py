@@ -1,11 +1,11 @@
-"""Which evidence is complete: what is missing proves nothing, neither that something is wrong nor that all is well.
+"""Which evidence is complete: missing evidence proves neither an anomaly nor its absence.
 
-A run of ours says of each replica whether its whole log was captured (`captured_logs`). Older runs do not: there a
-replica's log is complete when it holds batches up to the log end that the last look found. Rows that have gone since
-they were stored count as missing, too. A history that was imported shows what its writer chose to show.
+A Shatterproof run records for each replica whether its whole log was captured (`captured_logs`). Older runs do not:
+there a replica's log is complete when it holds batches up to the log end in the last snapshot. Rows lost since they
+were stored count as missing, too. An imported history shows what its writer chose to show.
 
-Incomplete logs are left out of `Tables.replicas` and of all that is made of it, so that nothing is concluded from what
-they lack. Kinds that need them (`AnomalyKind.logs`) are then `unknown`, and say for which partitions.
+Incomplete logs are left out of `Tables.replicas` and everything derived from it, so that nothing is concluded from what
+they lack. Kinds that need them (`AnomalyKind.logs`) are then `unknown`, and name the partitions.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 PARTITION = ("cluster", "topic", "partition")
 REPLICA = (*PARTITION, "broker")
 _TOLD = 3
-"""How many partitions a sentence names."""
+"""Most partitions that a sentence names."""
 
 
 @dataclass(frozen=True, order=True)
 class Gap:
-    """One replica whose log is missing or incomplete, and why. Only: whether no other replica's log of the partition
-    can stand for it."""
+    """One replica whose log is missing or incomplete, and why. Only: whether no other replica's log of the
+    partition can replace it."""
 
     cluster: str
     topic: str
@@ -43,7 +43,7 @@ class Gap:
 
 def replicas_expected(t: Tables) -> DataFrame | None:
     """Every replica whose log had to be captured: REPLICA, complete, why (null: complete). None for an imported
-    history, and where no look found any replica."""
+    history, and where no snapshot has any replica."""
     if t.stored.imported or not t.has("log_ends"):
         return None
     ends = _last_looks(t)
@@ -88,14 +88,14 @@ def replicas_expected(t: Tables) -> DataFrame | None:
 
 
 def _last_looks(t: Tables) -> DataFrame:
-    """`log_ends` of each cluster's last look."""
+    """`log_ends` of each cluster's last snapshot."""
     ends = t.table("log_ends").where("partition is not null").withColumn("look", F.coalesce("look", F.lit(0)))
     newest = ends.groupBy("cluster").agg(F.max("look").alias("look"))
     return ends.join(F.broadcast(newest), ["cluster", "look"])
 
 
 def _stored(t: Tables) -> DataFrame:
-    """What the tables hold of each replica: REPLICA, batches, records (rows of the last look), stored_end."""
+    """The stored rows of each replica: REPLICA, batches, records (rows of the last snapshot), stored_end."""
     look = F.coalesce("look", F.lit(0)).alias("look")
     last = F.max_by(F.struct("n", "end"), "look").alias("last")
     batches = (
@@ -112,14 +112,14 @@ def _stored(t: Tables) -> DataFrame:
 
 
 def _told(t: Tables) -> DataFrame:
-    """What the capture said: REPLICA, told_complete, told_why, told_batches, told_records."""
+    """The capture's own report: REPLICA, told_complete, told_why, told_batches, told_records."""
     names = {"complete": "told_complete", "why": "told_why", "batches": "told_batches", "records": "told_records"}
     said = F.max_by(F.struct(*(F.col(c).alias(n) for c, n in names.items())), F.coalesce("look", F.lit(0)))
     return t.table("captured_logs").groupBy(*REPLICA).agg(said.alias("s")).select(*REPLICA, "s.*")
 
 
 def gaps(t: Tables) -> tuple[Gap, ...]:
-    """Every replica of which the log is not complete."""
+    """Every replica whose log is not complete."""
     expected = t.expected
     if expected is None:
         return ()
@@ -134,7 +134,7 @@ def gaps(t: Tables) -> tuple[Gap, ...]:
 
 
 def sentence_of(missing: Sequence[Gap]) -> str:
-    """One sentence that names the partitions, and why of the first."""
+    """One sentence that names the partitions, and the reason of the first."""
     names = list(dict.fromkeys(f"{g.topic}-{g.partition} on {g.cluster}" for g in missing))
     more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
     return f"the logs of {', '.join(names[:_TOLD])}{more} are incomplete ({missing[0].why})"

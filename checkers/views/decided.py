@@ -1,16 +1,16 @@
-"""Which transactions the mirror had to end as the source did, though their markers lie beyond the cut of a stop.
+"""Which transactions the mirror had to end as the source did, though their markers are beyond the cut of a stop.
 
 Not a checker. A mirror is asynchronous: what the source commits beyond the cut is lag (counted in
 `checkers.judge.statistics`), and the ABORT that a stop writes for it is no contradiction, as long as the mirror could
-not know better. It could when the source was there to be asked: a transaction that had begun when the stop was asked
-for, and was committed soon, is to be waited for. One that begins after that is not: with several producers there may
-never be a moment without an open transaction. A marker below the cut, or no stop at all, leaves no excuse.
+not know better. It could while the source was reachable: it must wait for a transaction that had begun when the stop
+was requested, and was committed soon after. It need not wait for one that begins later: with several producers there
+may never be a moment without an open transaction. A marker below the cut, or no stop at all, leaves no excuse.
 
-What has to be shown of a transaction with its marker beyond the cut, or it counts as lag:
-- it had begun: one of its records was acknowledged, or read, before the stop was asked for, or lies below an end of
-  the log that was seen before; or it is one operation of our own clients, which write at once, and began 1 s before;
-- it was committed, as its client was told, at most 4 s after;
-- the source could be asked: no fault was at work on it, or on a link, from the request until then.
+A transaction with its marker beyond the cut counts as lag unless all of this is shown:
+- it had begun: one of its records was acknowledged, or read, before the stop was requested, or is below a log end that
+  was seen before; or it is one operation of Shatterproof's own clients, which write at once, and began 1 s before;
+- it was committed, according to its client, at most 4 s after;
+- the source was reachable: no fault was active on it, or on a link, from the request until then.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
 WAIT_NS: Final = 4_000_000_000
-"""How long a stop has to wait for a transaction that had begun before it was asked for."""
+"""How long a stop has to wait for a transaction that had begun before it was requested."""
 _HARMLESS: Final = ("retention", "compaction", "failover", "mirror_stop")
-"""Of what the faults table has: a cluster answers as ever meanwhile, or it is the stop itself."""
+"""Entries of the faults table under which a cluster answers normally, or which are the stop itself."""
 _WRITTEN_NS: Final = 1_000_000_000
 _TXN = ("source", "destination", "txn")
 
@@ -73,7 +73,7 @@ def decided_in_time(t: Tables, hidden: DataFrame) -> DataFrame:
 
 
 def _begun(t: Tables, rows: DataFrame) -> DataFrame:
-    """Transactions that had begun when the stop was asked for."""
+    """Transactions that had begun when the stop was requested."""
     known = rows.select(*_TXN, "asked_ns", "value").distinct()
     by_name = known.groupBy(*_TXN).agg(F.min("asked_ns").alias("asked_ns"))
     name = F.coalesce("txn", F.concat(F.lit("op "), F.col("op").cast("string")))
@@ -99,7 +99,7 @@ def _in_time(t: Tables, rows: DataFrame) -> DataFrame:
 
 
 def _reachable(t: Tables, rows: DataFrame) -> DataFrame:
-    """Transactions of sources on which, and on whose links, no fault was at work."""
+    """Transactions of sources on which, and on whose links, no fault was active."""
     known = rows.groupBy(*_TXN).agg(F.min("asked_ns").alias("asked_ns"))
     faults = (
         t.table("faults")

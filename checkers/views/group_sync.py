@@ -1,14 +1,13 @@
-"""Group offsets on a destination, and what the log there was when each was written; groups that moved there.
+"""Group offsets on a destination, and the bounds of the log when each was written; groups that moved there.
 
-Not a checker: what the checkers of groups share. Offsets are *written* by a mirror (event sync, checkpoint) or only
+Not a checker: shared by the checkers of groups. Offsets are *written* by a mirror (event sync, checkpoint) or only
 *seen* (look). The bounds of the log at that time are proven ones:
-- low: the greatest log start that was seen until then; a log start never goes back;
-- high: what the log end cannot have exceeded: what the next evidence says, which is an end that a leader showed
-  afterwards, or the offset that a client was given by a send that began afterwards; never less than an end that was
-  seen before. A mirror may truncate the log while it is stopped, so what was seen after a stop began says nothing of
-  what was written before, nor what was seen after it ended of what was written during it. Without later evidence it is
-  the last end seen before, in an imported history (which says what its writer knew) and in a run whose clients and
-  mirror had come to rest; else it is null.
+- low: the greatest log start seen until then; a log start never goes back;
+- high: an upper bound of the log end, from the next evidence: a leader's log end in a later snapshot, or the
+  acknowledged offset of a send that began later; never less than an end seen before. A mirror may truncate the log
+  while it is being stopped, so evidence from after the begin of a stop does not apply to earlier writes, nor evidence
+  from after its end to writes during it. Without later evidence it is the last end seen before, in an imported history
+  (which states what its writer knew) and in a run whose clients and mirror were idle by then; else it is null.
 Clusters on which an unclean election was forced have no bounds: there a log end may go back.
 """
 
@@ -76,7 +75,7 @@ def _written(t: Tables) -> DataFrame:
     places = Window.partitionBy(*PARTITION, "era")
     unwritten = F.col("w").isNull()
     behind = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)
-    # Backwards: Spark takes quadratic time for a frame that ends with the partition.
+    # Backwards: Spark takes quadratic time for a frame that ends at the end of the partition.
     lives = Window.partitionBy(*PARTITION, "era", "stops")
     ahead = lives.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
     before = F.max("end").over(behind)
@@ -99,7 +98,7 @@ def _with_stops(t: Tables, events: DataFrame) -> DataFrame:
 
 
 def _at_rest(t: Tables) -> int:
-    """From when on an end that was seen before still counts."""
+    """From when on an end that was seen before is still valid."""
     if t.stored.imported:
         return 0
     begins = [p.start_ns for p in t.meta.phases if p.name == Phase.EVIDENCE]
@@ -120,8 +119,8 @@ def out_of_range(t: Tables) -> DataFrame:
 
 
 def moves(t: Tables) -> DataFrame:
-    """Groups that went on to read on a destination after a mirror had written their offset there, or after it was
-    stopped without having done so: GROUP, origin_topic, kind, resumed (where their first poll stood), op_index, time_ns
+    """Groups that resumed on a destination after a mirror had written their offset there, or after it was stopped
+    without having done so: GROUP, origin_topic, kind, resumed (position of their first poll), op_index, time_ns
     (of that poll), synced (the last offset written before; null: none), processed (offset on the source from which on
     the group had processed nothing; null: unknown)."""
     found = t.once("group_moves", _moves)
@@ -160,9 +159,9 @@ def _moves(t: Tables) -> DataFrame:
 
 
 def _left_out(t: Tables, synced: DataFrame) -> DataFrame | None:
-    """Groups of an imported history that had committed on the source of a mirror that was then stopped, and that was
-    never seen to write their offset: as `synced`, with the time of the stop. In a run of ours `missing` groups are
-    told by `group_overwritten`."""
+    """Groups of an imported history that had committed on the source of a mirror that was then stopped without having
+    written their offset: as `synced`, with the time of the stop. In a Shatterproof run `group_overwritten` reports
+    `missing` groups."""
     if not t.stored.imported or not t.has("mirror_states"):
         return None
     stops = t.table("mirror_states").where("state in ('STOPPED', 'PAUSED') and topic is not null")
@@ -177,8 +176,8 @@ def _left_out(t: Tables, synced: DataFrame) -> DataFrame | None:
 
 
 def commits(t: Tables) -> DataFrame:
-    """Acknowledged offset commits, those within committed transactions among them: GROUP, origin_topic, offset,
-    processed, time_ns (from when on it binds), op_index."""
+    """Acknowledged offset commits, including those within committed transactions: GROUP, origin_topic, offset,
+    processed, time_ns (from when on it is binding), op_index."""
     ops = t.ops.where("f in ('commit_offset', 'txn') and type = 'ok' and group is not null").select(
         F.col("index").alias("op_index"), "f", "cluster", "group", "txn", "time_ns"
     )
@@ -194,13 +193,13 @@ def commits(t: Tables) -> DataFrame:
 
 
 def places(t: Tables) -> DataFrame:
-    """Where each value was sent, and which offset it was given: value, sent_on (cluster), sent_at (offset)."""
+    """Where each value was sent, and its acknowledged offset: value, sent_on (cluster), sent_at (offset)."""
     rows = t.sends.where("offset is not null").groupBy("value", F.col("cluster").alias("sent_on"))
     return rows.agg(F.max("offset").alias("sent_at"))
 
 
 def skipped(t: Tables) -> DataFrame:
-    """Records of a destination before the point where a moved group resumed, that it had neither processed on the
+    """Records of a destination before the position where a moved group resumed that it had neither processed on the
     source nor read anywhere: GROUP, kind, offset, value, resumed, op_index, synced."""
     found = t.once("group_skipped", _skipped)
     assert found is not None

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
 KEY = ("cluster", "topic", "partition", "era")
-"""Columns that name a partition. era: which of its topic's lives, counted from 0 (see `lives`); below 0: a branch that
-a failback discarded (see `turns`)."""
+"""Columns that identify a partition. era: which of its topic's lives (incarnations), counted from 0 (see `lives`);
+below 0: a branch that a failback discarded (see `turns`)."""
 NEVER = 2**62
-"""Index of a request that nobody made."""
+"""Index of a request that was never made."""
 
 
 def paired_ops(t: Tables) -> DataFrame:
     """`ops` and `op`: the index of the invoke that an event belongs to (its own on an invoke, and on a completion
-    that nobody invoked). Where the writer did not say, the last invoke of that process and function counts: of those
-    about the same thing (the value of a send, the offset of a commit), where there is one."""
+    without invoke). Where the writer did not record it, the last invoke of that process and function counts: one about
+    the same thing (the value of a send, the offset of a commit), if there is one."""
     ops = t.table("ops").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
     op = F.coalesce("invoke_index", "index")
     if t.facts.unpaired:
@@ -46,9 +46,8 @@ def paired_ops(t: Tables) -> DataFrame:
 
 def transactions(t: Tables) -> DataFrame:
     """Transactions made of separate steps: cluster, txn, txn_outcome (committed, aborted, unknown), decided_index,
-    decided_ns, asked: the indices at which somebody asked to commit it, ascending, or null where a commit was
-    acknowledged that nobody asked for in this history. With an acknowledged commit and an acknowledged abort the
-    outcome is unknown."""
+    decided_ns, asked: the indices of its commit requests, ascending, or null where a commit was acknowledged without a
+    request in this history. With an acknowledged commit and an acknowledged abort the outcome is unknown."""
     steps = t.ops.where("f in ('txn_begin', 'txn_commit', 'txn_abort') and txn is not null")
     commit, ok = F.col("f") == "txn_commit", F.col("type") == "ok"
     end = ok & F.col("f").isin("txn_commit", "txn_abort")
@@ -78,7 +77,7 @@ def _restrict(rows: DataFrame, only: DataFrame | None) -> DataFrame:
 
 
 def sends(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
-    """See `Tables.sends`. `only`: hashes of values (column vh), or columns of op_records, to be left in."""
+    """See `Tables.sends`. `only`: hashes of values (column vh), or columns of op_records, to keep."""
     ops = t.ops.where("f in ('send', 'txn')").select(
         F.col("index").alias("op_index"),
         *("op", "time_ns", "process", "type", "f", "phase", "cluster", "client", "txn"),
@@ -110,7 +109,7 @@ def sends(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
         sent = sent.withColumns({"txn_outcome": F.lit(None), "decided_index": none, "asked": F.array(none)})
     sent = sent.withColumns({"outcome": _outcome(t), "commit_asked": _commit_asked()}).drop("txn_outcome", "asked")
     sent = sent.withColumn("origin_topic", t.canonical())
-    # What ended unknown, without an offset, may have its effect at any time.
+    # A send with unknown result and without an offset may take effect at any time.
     ended = F.when(F.col("type").isin("ok", "fail") | F.col("offset").isNotNull(), F.col("done_index"))
     sent = with_era(t, sent, F.col("op"), F.coalesce(ended, F.lit(FOREVER)))
     sent = decided_by_offset(t, sent.withColumn("straddles", undecided()))
@@ -156,7 +155,7 @@ def reads(t: Tables, *, only: DataFrame | None = None) -> DataFrame:
     )
     found = rows.join(ops, "op_index").withColumn("origin_topic", t.canonical())
     if t.meta.source == "edn":
-        # Jepsen's clients of transactional workloads read committed data; its histories do not say so.
+        # Jepsen's clients of transactional workloads read committed data; its histories do not record this.
         found = found.withColumn("isolation", F.coalesce("isolation", F.lit("read_committed")))
     found = with_era(t, found, F.col("op"), F.col("op_index"))
     return with_branch(t, found, F.col("time_ns"), F.col("offset"))

@@ -1,4 +1,4 @@
-"""What a history contains at all, learnt in one pass over `ops`: views and checkers leave out what cannot be there."""
+"""Which events a history contains, from one pass over `ops`: views and checkers skip what cannot be there."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _COLUMNS = ("type", "f", "invoke_index", "txn", "cluster", "error")
 _CODED = ("type", "f", "cluster", "error")
 _PART_ROWS = 1_000_000
 AT_A_GLANCE = 5_000_000
-"""Up to this many events are read here and now, in a second or two; more are a Spark job."""
+"""Up to this many events are read in this process, in a second or two; more are a Spark job."""
 _FLAGS = ("unpaired", "txn", "epoch_error", "out_of_range")
 _FOUND = "f string, type string, cluster string, events bigint, " + ", ".join(f"{flag} boolean" for flag in _FLAGS)
 MOVES = ("assign", "subscribe", "crash")
 OUT_OF_RANGE = "(?i)out[_ -]?of[_ -]?range|offset[_ -]?reset|log[_ -]?truncation|no[_ -]?offset"
-"""Errors of polls that say: the consumer's position is not in the log (any more). For RE2 and Java alike."""
+"""Errors of polls that mean: the consumer's position is not in the log (any more). For RE2 and Java alike."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Facts:
     """counts: (f, type) → events. The rest: whether at least one such event is there.
 
     unpaired: a completion without `invoke_index`. txn_ops: transactions as one operation (`f` = txn).
-    txn_steps: events that name a transaction. moves: assign, subscribe or crash. deletes: somebody asked to delete a
-    topic. epoch_errors: an error names a leader epoch. out_of_range: one says that a position is outside the log.
+    txn_steps: events that name a transaction. moves: assign, subscribe or crash. deletes: a request to delete a
+    topic. epoch_errors: an error names a leader epoch. out_of_range: an error says that a position is outside the log.
     clusters: letters seen in `ops`. actions: of `op_records`.
     """
 
@@ -59,7 +59,7 @@ class Facts:
 
 
 def learn(stored: Stored) -> Facts:
-    """Look at all events."""
+    """Scan all events."""
     rows = _rows(stored, "ops", _found, _FOUND)
     counts: Counter[tuple[str, str]] = Counter()
     for row in rows:
@@ -80,7 +80,7 @@ def learn(stored: Stored) -> Facts:
 
 
 def _rows(stored: Stored, table: str, find: Callable[[Sequence[str]], pa.Table], schema: str) -> list[dict[str, Any]]:
-    """What `find` finds in the files of a table, part by part."""
+    """The results of `find` on the files of a table, part by part."""
     files = [str(file) for file in stored.run.files.get(table, ())]
     if stored.run.rows(table) <= AT_A_GLANCE:
         return list(find(files).to_pylist())
@@ -96,7 +96,7 @@ def _rows(stored: Stored, table: str, find: Callable[[Sequence[str]], pa.Table],
 
 
 def _opened(files: Sequence[str], table: str, columns: Sequence[str], coded: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns, strings that repeat as dictionaries."""
+    """Some columns, repeated strings as dictionaries."""
     if not files:
         return
     types = {name: TABLES[table].schema.field(name).type for name in columns}

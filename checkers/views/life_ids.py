@@ -1,9 +1,9 @@
-"""Which life of a topic a log belongs to, by the topic id that it was stored under.
+"""Which life (incarnation) of a topic a log belongs to, by the topic id that it was stored under.
 
-A log may be that of an earlier life although it is looked at late: a broker that was down while the topic was made
-again still has the old one. An id belongs to the first life in which a look outside the windows shows it. Where two
-ids would belong to one life, the one that a leader shows does, and the other to one before; without a leader's word
-nothing is decided.
+A late snapshot may show the log of an earlier life: a broker that was down while the topic was recreated still has the
+old one. An id belongs to the first life in which a snapshot outside the windows shows it. Where two ids would belong to
+one life, the one that a leader shows does, and the other to an earlier one; without a leader's snapshot this is left
+undecided.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 REPLICA = ("cluster", "topic", "partition", "broker", "look")
 Seen = tuple[str, int, bool]
-"""id, era of a look by its time, whether a leader showed it"""
+"""id, era of a snapshot by its time, whether a leader showed it"""
 
 
 def with_life(t: Tables, looks: DataFrame) -> DataFrame:
@@ -41,7 +41,7 @@ def with_life(t: Tables, looks: DataFrame) -> DataFrame:
 
 def of_the_newest_life(t: Tables, looks: DataFrame) -> DataFrame:
     """Add `era` to rows of `log_ends`, and leave out those of lives before the newest that any of them shows. Where no
-    look tells its life, each partition's last one is left."""
+    snapshot has a known life, each partition's last one is kept."""
     rows = with_life(t, looks)
     if t.life_windows is None:
         return rows
@@ -55,7 +55,7 @@ def of_the_newest_life(t: Tables, looks: DataFrame) -> DataFrame:
 
 
 def by_id(t: Tables) -> DataFrame | None:
-    """The logs whose life is told by their topic id: REPLICA (as _id_NAME, look as _id__look), by_id."""
+    """The logs whose life follows from their topic id: REPLICA (as _id_NAME, look as _id__look), by_id."""
     if t.life_windows is None or not t.has("batches"):
         return None
     stored = t.table("batches").where("topic_id is not null")
@@ -80,7 +80,7 @@ def by_id(t: Tables) -> DataFrame | None:
 
 
 def lives_of_ids(seen: Iterable[Seen]) -> Mapping[str, int]:
-    """The era of each id of one topic, as far as it is told."""
+    """The era of each id of one topic, where it is known."""
     sure: dict[str, int] = {}
     ranges: dict[str, int] = {}
     led: dict[int, set[str]] = defaultdict(set)

@@ -1,13 +1,13 @@
-"""When topics were deleted and made again: for each topic the windows between its lives.
+"""When topics were deleted and recreated: for each topic the windows between its lives (incarnations).
 
-Not a checker: what `lives` is made of. A window begins where a deletion was asked for. It ends where the topic was made
-again: at the answer to the creation after it, or, where nobody recorded one, at the first evidence of the new life,
-which is an offset told, or a record sent after the deletion and seen, below the end that the log was known to have
-had; a log that ends, or was read to an end, below that; another topic id. Without evidence of a new life it never ends.
+Not a checker: the basis of `lives`. A window begins with the request of a deletion. It ends when the topic was
+recreated: at the answer to the creation after it, or, if none is recorded, at the first evidence of the new life: an
+acknowledged offset, or a record sent after the deletion and seen, below the known former log end; a log that ends, or
+was read to an end, below that; another topic id. Without evidence of a new life it never ends.
 
-A deletion of unknown outcome counts only with evidence that it happened: the topic could be made again, was not there
-to be deleted once more, or shows a new life. Deletions between which the topic is not known to have been made again are
-one. An id that changes where the history has no deletion is no evidence: who deleted the topic then is not known.
+A deletion of unknown outcome counts only with evidence that it happened: the topic could be recreated, did not exist
+for another deletion, or shows a new life. Deletions without a known recreation in between are one. An id that changes
+where the history has no deletion is no evidence: it is unknown who deleted the topic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Step:
 
 
 def windows(t: Tables) -> dict[Topic, tuple[Window, ...]]:
-    """Every topic that had more lives than one, or lost its only one, and its windows, ascending."""
+    """Every topic that had more than one life, or lost its only one, and its windows, ascending."""
     if not t.facts.deletes:
         return {}
     steps = _steps(t)
@@ -73,10 +73,10 @@ def windows_of(
     steps: Sequence[Step], shown: Mapping[int, At], known: Mapping[int, Mapping[int, int]]
 ) -> tuple[Window, ...]:
     """The windows of one topic. steps: its deletions and creations, ascending by `begin`; by the number of a deletion:
-    shown: where there is evidence of a new life first; known: partition → where the log was known to end before."""
+    shown: the first evidence of a new life; known: partition → the known log end before."""
     deletes, made = deletions(steps), _creations(steps)
     found: list[Window] = []
-    begun: tuple[int, Step] | None = None  # the first deletion of a window that has no end yet
+    begun: tuple[int, Step] | None = None  # the first deletion of a window without an end so far
     for n, d in enumerate(deletes):
         at = made[n] or shown.get(n)
         if begun is None and (d.done or at is not None):
@@ -93,11 +93,11 @@ def windows_of(
     return tuple(found)
 
 
-# -- what was asked for -----------------------------------------------------------------------------------------------
+# -- requests -----------------------------------------------------------------------------------------------
 
 
 def _steps(t: Tables) -> dict[Topic, list[Step]]:
-    """Deletions and creations that did not fail, in the order in which they were asked for."""
+    """Deletions and creations that did not fail, in the order of their requests."""
     events = t.ops.where("f in ('delete_topic', 'create_topic')")
     named = t.table("op_records").where("topic is not null").select(F.col("op_index").alias("index"), "topic")
     topics = named.join(events.select("index", "op"), "index").select("op", "topic").distinct()
@@ -121,10 +121,10 @@ def _steps(t: Tables) -> dict[Topic, list[Step]]:
             continue
         ended = row["end"] is not None
         end, end_ns = (row["end"], row["end_ns"]) if ended else (FOREVER, FOREVER)
-        # As everywhere: an info that nobody invoked says what was done.
+        # As everywhere: an info event without an invocation reports what was done.
         sure = not row["fail"] and (row["ok"] or not row["invoked"])
         found[topic].append(Step(row["f"] == "delete_topic", row["begin"], row["begin_ns"], end, end_ns, sure))
-    # Who was told that there is no such topic to delete shows that the deletion before it was done.
+    # A deletion that failed because there is no such topic shows that the deletion before it was done.
     for topic, at in gone.items():
         for n, step in enumerate(found[topic]):
             following = min((s.begin for s in found[topic][n + 1 :]), default=FOREVER)
@@ -134,7 +134,7 @@ def _steps(t: Tables) -> dict[Topic, list[Step]]:
 
 
 def deletions(steps: Sequence[Step]) -> list[Step]:
-    """The deletions, each with where the next begins, and from where on the log that it deletes is known to be one."""
+    """The deletions, each with the begin of the next, and from when on the log that it deletes is known to be one."""
     found = [s for s in steps if s.delete]
     for n, step in enumerate(found):
         following = found[n + 1] if n + 1 < len(found) else None
@@ -146,12 +146,12 @@ def deletions(steps: Sequence[Step]) -> list[Step]:
 
 
 def _creations(steps: Sequence[Step]) -> list[At | None]:
-    """Of each deletion: where the creation after it was answered."""
+    """For each deletion: when the creation after it was answered."""
     made = [s for s in steps if not s.delete and s.done]
     found: list[At | None] = []
     for d in deletions(steps):
         after = [c for c in made if d.begin < c.begin < d.until]
-        if d.done:  # one that was under way at once with the deletion may have come before it
+        if d.done:  # a creation concurrent with the deletion may have come before it
             at_once = [c for c in made if c.begin < d.end and d.begin < c.end and c.begin < d.until]
             after = [c for c in after if c.begin > d.end] or at_once
         first = min(after, key=lambda c: c.end, default=None)
@@ -174,7 +174,7 @@ def _as_frame(t: Tables, deletes: Mapping[Topic, list[Step]]) -> DataFrame | Non
 
 
 def _marks(t: Tables, deletes: DataFrame) -> DataFrame:
-    """Offsets that clients were told of these topics, once per deletion: the columns of _DELETES, partition, offset,
+    """Offsets that clients got for these topics, once per deletion: the columns of _DELETES, partition, offset,
     value, action (send, poll), op, op_index, time_ns."""
     ops = t.ops.where("f in ('send', 'poll', 'txn') and type != 'invoke'")
     ops = ops.select(F.col("index").alias("op_index"), "op", "cluster", "time_ns")
@@ -185,14 +185,14 @@ def _marks(t: Tables, deletes: DataFrame) -> DataFrame:
 
 
 def _looks(t: Tables, deletes: DataFrame) -> DataFrame:
-    """Log ends as leaders showed them, once per deletion: the columns of _DELETES, partition, log_end, time_ns."""
+    """Log ends from leaders' snapshots, once per deletion: the columns of _DELETES, partition, log_end, time_ns."""
     looks = t.table("log_ends").where("log_end is not null and partition is not null")
     looks = looks.where("coalesce(broker, -1) = -1 or broker = leader")
     return looks.select("cluster", "topic", "partition", "log_end", "time_ns").join(deletes, ["cluster", "topic"])
 
 
 def _known_ends(t: Tables, deletes: DataFrame) -> DataFrame:
-    """Where logs were known to end before a deletion was asked for: cluster, topic, number, partition, known."""
+    """Known log ends before a deletion was requested: cluster, topic, number, partition, known."""
     place = ("cluster", "topic", "number", "partition")
     marks = _marks(t, deletes).where("op_index < begin and op > since")
     ends = [marks.select(*place, (F.col("offset") + 1).alias("known"))]
@@ -205,7 +205,7 @@ def _known_ends(t: Tables, deletes: DataFrame) -> DataFrame:
 def _first_evidence(
     t: Tables, deletes: DataFrame, ends: DataFrame, wanting: Iterable[tuple[str, str, int]]
 ) -> dict[tuple[str, str, int], At]:
-    """(cluster, topic, number) → from where on a new life is known."""
+    """(cluster, topic, number) → from when on a new life is known."""
     place = ["cluster", "topic", "number"]
     wanted = F.broadcast(t.spark.createDataFrame(sorted(wanting), "cluster string, topic string, number int"))
     deletes = F.broadcast(deletes.join(wanted, place, "left_semi"))
@@ -249,7 +249,7 @@ def _first_evidence(
 
 
 def _at_look(t: Tables, table: str, columns: list[str]) -> DataFrame:
-    """Rows of a table of logs with the time of their look: cluster, topic, time_ns and the columns."""
+    """Rows of a table of logs with the time of their snapshot: cluster, topic, time_ns and the columns."""
     replica = ["cluster", "topic", "partition", "broker", "look"]
     look = F.coalesce("look", F.lit(0))
     times = t.table("log_ends").where("broker is not null").withColumn("look", look)

@@ -1,10 +1,10 @@
-"""The lives of topics that were deleted and made again: which of them an operation, or a look at a log, speaks of.
+"""The lives (incarnations) of topics that were deleted and recreated: which one an operation, or a snapshot, refers to.
 
-Not a checker: what the views of the history share. `era` counts a topic's lives from 0. What lies wholly before a
-window (see `life_windows`) speaks of the life before it, what lies wholly after it of the next; an operation, or a
-look, that overlaps one may speak of either, and then `era` says of which range of lives (`UNDECIDED` and more). No kind
-may conclude anything from where such a row stands; it may still explain what others show. A look whose log has a topic
-id belongs to the life of that id (see `life_ids`). Below 0: a branch that a failback discarded (see `turns`).
+Not a checker: shared by the views of the history. `era` counts a topic's lives from 0. An event entirely before a
+window (see `life_windows`) refers to the life before it, one entirely after it to the next; an operation, or a
+snapshot, that overlaps one may refer to either, and then `era` stands for a range of lives (`UNDECIDED` and more). No
+kind may conclude anything from the place of such a row; it may still explain what others show. A snapshot whose log has
+a topic id belongs to the life of that id (see `life_ids`). Below 0: a branch that a failback discarded (see `turns`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def with_era(t: Tables, frame: DataFrame, begin: Column, end: Column) -> DataFra
 
 
 def with_era_at(t: Tables, frame: DataFrame, begin: Column, end: Column | None = None) -> DataFrame:
-    """Add `era` to what has times alone (in ns); end: of a moment as its begin."""
+    """Add `era` to rows that have only times (in ns); end: by default the same as begin."""
     until = begin if end is None else F.coalesce(end, F.lit(FOREVER))
     return _with_era(t, frame, lambda w: w["end_ns"] <= begin, lambda w: w["begin_ns"] < until)
 
@@ -77,8 +77,8 @@ def _with_era(
 
 
 def decided_by_offset(t: Tables, sent: DataFrame) -> DataFrame:
-    """Decide `era` of sends (op, offset) that were invoked within one window and told an offset which the log before it
-    had passed already: they went into the topic that was made again."""
+    """Decide `era` of sends (op, offset) that were invoked within one window and acknowledged at an offset which the
+    log before it had passed already: they went into the recreated topic."""
     if t.life_windows is None:
         return sent
     rows = sent.join(t.life_windows, ["cluster", "topic"], "left")
@@ -90,7 +90,7 @@ def decided_by_offset(t: Tables, sent: DataFrame) -> DataFrame:
 
 
 def with_ended(t: Tables, rows: DataFrame) -> DataFrame:
-    """Add `ended`: whether the life that a row speaks of is over, or may be, or its branch was discarded."""
+    """Add `ended`: whether the life that a row refers to is over, or may be, or its branch was discarded."""
     gone = F.coalesce(F.col("era") < 0, F.lit(False))
     if t.life_windows is None:
         return rows.withColumn("ended", gone)

@@ -1,8 +1,8 @@
-"""The logs of two clusters laid side by side, batch by batch and, where batches differ, record by record.
+"""Compares the logs of two clusters, batch by batch and, where batches differ, record by record.
 
-Not a checker: what `mirror_identity` and `failback` share. Batches are joined on their base offset, so the cost depends
-on how many there are, never on how large their offsets are. Records are compared only in partitions where a batch
-differs or where the history does not know the CRCs (an imported one).
+Not a checker: shared by `mirror_identity` and `failback`. Batches are joined on their base offset, so the cost depends
+on their number, never on how large their offsets are. Records are compared only in partitions where a batch differs or
+where the history does not have the CRCs (an imported one).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BATCH = ("base_offset", *_SAME, "producer_id", "crc", "leader_epoch")
 
 def batch_pairs(t: Tables, where: DataFrame) -> DataFrame:
     """Batches of both sides: PAIR, base_offset, a and b (structs of the batch's columns, null where a side has no
-    batch that begins there), `differs`: what is not equal, null when all is.
+    batch that begins there), `differs`: the difference, null when all is equal.
 
     where: PAIR, low, high: the range of offsets to compare, one row per partition.
     """
@@ -49,7 +49,7 @@ def _batches(t: Tables, where: DataFrame, side: str) -> DataFrame:
 def _difference(ids_kept: bool) -> Column:
     both = F.col("a").isNotNull() & F.col("b").isNotNull()
     result = F.lit(None).cast("string")
-    # A batch's CRC covers its producer id: where ids are rewritten it must differ, and is checked by itself.
+    # A batch's CRC covers its producer id: where ids are rewritten it must differ, and is verified separately.
     names = (*_SAME, "producer_id", "crc") if ids_kept else _SAME
     for name in reversed(names):
         one, two = F.col(f"a.{name}"), F.col(f"b.{name}")
@@ -79,7 +79,7 @@ def record_pairs(t: Tables, where: DataFrame) -> DataFrame:
         sides.append(rows.select(*PAIR, "offset", record.alias(side[0])))
     both = sides[0].withColumnRenamed("s", "a").join(sides[1].withColumnRenamed("d", "b"), [*PAIR, "offset"], "full")
     a, b = F.col("a"), F.col("b")
-    # Control records carry a version and a coordinator epoch in their bytes: their type is what counts.
+    # Control records have a version and a coordinator epoch in their bytes: only their type counts.
     hashes = a["hash"].isNotNull() & b["hash"].isNotNull() & a["control_type"].isNull()
     content = F.when(hashes, a["hash"] == b["hash"]).otherwise(
         a["value"].eqNullSafe(b["value"]) & a["key"].eqNullSafe(b["key"])
@@ -89,6 +89,6 @@ def record_pairs(t: Tables, where: DataFrame) -> DataFrame:
 
 
 def unequal_partitions(batches: DataFrame) -> DataFrame:
-    """PAIR of the partitions whose records must be looked at, from the rows of `batch_pairs`."""
+    """PAIR of the partitions whose records must be compared, from the rows of `batch_pairs`."""
     unknown = F.col("a.crc").isNull() | F.col("b.crc").isNull()
     return batches.where(F.col("differs").isNotNull() | unknown).select(*PAIR).distinct()

@@ -1,6 +1,6 @@
-"""When each partition was mirrored, and when it was open to writers: what checkers of access and states share.
+"""When each partition was mirrored, and when it was writable: shared by the checkers of access and states.
 
-Not a checker. States of a mirror are looked at now and then, so the moment of a change is known only where an operation
+Not a checker. Snapshots of a mirror's states are periodic, so the time of a change is known only where an operation
 caused it: a partition counts as mirrored until the operation that stopped it began.
 """
 
@@ -19,7 +19,7 @@ MIRRORED = (
     *("PREPARING", "LOG_TRUNCATION", "EPOCH_FENCING", "MIRRORING"),
     *("PAUSING", "PAUSED", "STOPPING", "FAILED"),
 )
-"""States in which nobody but the mirror may write."""
+"""States in which only the mirror may write."""
 
 
 def stop_begins(t: Tables) -> DataFrame:
@@ -33,7 +33,7 @@ def stop_begins(t: Tables) -> DataFrame:
 
 
 def stop_targets(t: Tables) -> DataFrame:
-    """Operations that stopped a mirror, by topic: cluster, origin_topic (null where it did not say), begin."""
+    """Operations that stopped a mirror, by topic: cluster, origin_topic (null where it is not recorded), begin."""
     ops = t.ops.where("f in ('mirror_stop', 'failover')").select("index", "op", "cluster", "time_ns")
     targets = t.table("op_records").where("topic is not null").select(F.col("op_index").alias("index"), "topic")
     rows = ops.join(targets, "index", "left").withColumn("origin_topic", t.canonical())
@@ -87,8 +87,8 @@ def stopped_since(t: Tables) -> DataFrame:
 
 
 def stop_acknowledged(t: Tables) -> DataFrame:
-    """`stopped_since`, with stopped_ns not before the end of the operation that stopped the mirror: a look may find a
-    partition stopped while the operation still puts its topic's configuration back."""
+    """`stopped_since`, with stopped_ns not before the end of the operation that stopped the mirror: a snapshot may show
+    a partition stopped while the operation is still restoring its topic's configuration."""
     stops = F.broadcast(stop_begins(t).withColumnRenamed("cluster", "stop_on"))
     found = stopped_since(t)
     during = (F.col("stop_on") == F.col("cluster")) & F.col("stopped_ns").between(F.col("begin"), F.col("end"))

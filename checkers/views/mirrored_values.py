@@ -1,7 +1,7 @@
-"""Every value of a mirrored partition with its copies on both sides: the one shuffle behind the record checkers.
+"""Every value of a mirrored partition with its copies on both sides: the one shuffle that all record checkers use.
 
-A mirror that renumbers (MirrorMaker 2) is judged by the unique value of each record; so is one that keeps offsets,
-where `checkers.mirror.mirror_identity` then judges the offsets. Tombstones (no value) are therefore not in here.
+A mirror that renumbers (MirrorMaker 2) is judged by the unique value of each record; so is one that preserves offsets,
+where `checkers.mirror.mirror_identity` then judges the offsets. Tombstones (no value) are therefore not included.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ def carried(t: Tables) -> DataFrame | None:
 
     - a_all, a_visible: copies on the source, all and those neither aborted nor undecided; a_aborted: one is aborted;
     - b_all, b_alive, b_visible: copies on the destination: all, those not aborted, those visible to read_committed;
-    - a_first, a_last, a_any: first and last offset of the copies that had to be carried, first of any; b_first, b_last:
+    - a_first, a_last, a_any: first and last offset of the copies that had to be mirrored, first of any; b_first,
+      b_last:
       of the copies that count;
-    - need, have: how many copies had to be carried, and how many were.
+    - need, have: how many copies had to be mirrored, and how many were.
 
     None without a mirrored partition whose logs are known.
     """
@@ -56,7 +57,7 @@ def _union(frames: list[DataFrame]) -> DataFrame:
 def in_transaction() -> Column:
     """Whether a row of `Tables.log` is a data record of a transaction."""
     named = F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull()
-    # Brokers keep no state for ids below -1: what they show of those is not held back.
+    # Brokers keep no state for ids below -1: records with such ids are not held back.
     return F.col("control_type").isNull() & (F.col("producer_id") >= -1) & named
 
 
@@ -74,10 +75,10 @@ def _stored(t: Tables) -> DataFrame:
 
 
 def _acknowledged(t: Tables, cluster: str, where: DataFrame) -> DataFrame:
-    """Acknowledged sends stand for the log of partitions whose log on the source was not captured."""
+    """Acknowledged sends replace the log of partitions whose log on the source was not captured."""
     unknown = where.where((F.col("source") == cluster) & ~F.col("from_log")).select("origin_topic", "partition")
     sent = t.sends.where((F.col("cluster") == cluster) & F.col("outcome").isin("acked", "committed"))
-    # What went with its topic need not be carried any more.
+    # Records deleted with their topic need not be mirrored any more.
     sent = with_ended(t, sent.where("offset is not null")).where("not ended")
     sent = sent.join(F.broadcast(unknown), ["origin_topic", "partition"], "left_semi")
     return sent.select("origin_topic", "partition", "value", "key", "offset", F.lit("visible").alias("state"))
@@ -117,7 +118,7 @@ def bounds(t: Tables) -> DataFrame | None:
     """`scopes` with `bound`: every record of the source below it must be on the destination; and first_carried,
     last_carried: least and greatest source offset of the records that are.
 
-    The recorded cut; everything where the run waited for it; else what lies before the last record that was carried.
+    The recorded cut; everything where the run waited for it; else everything before the last mirrored record.
     """
     return t.once("bounds", _bounds)
 
@@ -143,11 +144,11 @@ def explained_copies(t: Tables) -> DataFrame | None:
     """Values (VALUE) with `copies`: how many of their first copies on the destination stem from records that the source
     itself lost or let expire.
 
-    A producer that sent a value again may have got both records into the source's log, and the first has expired there:
-    the sends say how many records the source can have had before its log's start.
-    A producer that sent a value, lost it with an unclean election and sent it again has put it once into the log that
-    the source kept, and the mirror may have carried both. On the destination such a first copy lies among records
-    that the source no longer holds, with no record between that it does hold.
+    If a producer sent a value again, both records may have been in the source's log, and the first has expired there:
+    the sends show how many records the source can have had before its log start.
+    If a producer sent a value, lost it in an unclean election and sent it again, it is once in the log that the source
+    kept, and the mirror may have copied both. On the destination such a first copy is among records that the source no
+    longer holds, with no record in between that it does hold.
     None when there is nothing of the kind.
     """
     return t.once("explained_copies", _explained)
@@ -181,8 +182,8 @@ def _explained(t: Tables) -> DataFrame | None:
 
 
 def _expired(t: Tables, several: DataFrame, where: DataFrame) -> DataFrame:
-    """Of these values, how many records the source had, or may have had, before the start of its log: sends that were
-    told such an offset, and those of unknown outcome that were told none."""
+    """For these values, how many records the source had, or may have had, before its log start: sends with such an
+    acknowledged offset, and those of unknown outcome without one."""
     sent = with_ended(t, t.sends.where("outcome in ('acked', 'committed', 'unknown')")).where("not ended")
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "op", "offset", "outcome")
     started = F.broadcast(where.select(*PAIR, "a_start").where("a_start > 0"))

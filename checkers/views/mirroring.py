@@ -1,6 +1,6 @@
-"""What is known of the mirror itself: what it keeps, which partitions it had to carry, and how far it came.
+"""Facts about the mirror: its capabilities, the partitions it had to mirror, and how far it got.
 
-Not a checker: what the checkers of sections 2 and 3 share. A *pair* is (source, destination), two cluster letters;
+Not a checker: shared by the checkers of sections 2 and 3. A *pair* is (source, destination), two cluster letters;
 a partition of a pair is named by the topic's name on A (`origin_topic`) and its number.
 """
 
@@ -25,7 +25,7 @@ _NOT_GOING_ON = ("STOPPED", "STOPPING", "PAUSED", "PAUSING", "FAILED")
 
 
 def contract_name(t: Tables) -> str:
-    """Name of the contract that is judged; empty when nobody said."""
+    """Name of the contract that is judged; empty when it is unknown."""
     return str(getattr(t, "contract", None) or t.meta.test.contract or "")
 
 
@@ -79,7 +79,7 @@ def unclean_clusters(t: Tables) -> frozenset[str]:
 
 
 def named_topic(t: Tables, cluster: Column | str, origin: Column | str = "origin_topic") -> Column:
-    """The name, on `cluster`, of the topic called `origin` on A: the other way round than `Tables.canonical`."""
+    """The name, on `cluster`, of the topic called `origin` on A: the inverse of `Tables.canonical`."""
     c = F.col(cluster) if isinstance(cluster, str) else cluster
     name = F.col(origin) if isinstance(origin, str) else origin
     maps = {"B": dict(t.meta.topic_map), **{k: dict(v) for k, v in t.meta.topic_maps.items()}}
@@ -99,9 +99,9 @@ def compacted_on(t: Tables, *clusters: str) -> list[str]:
 
 
 def states(t: Tables) -> DataFrame:
-    """How the mirror of each partition ended: cluster (destination), origin_topic, partition, last_state, cut_source,
-    cut_destination, cut_ns (of the newest STOPPED row; null unless it is stopped), lag0_ns (time of the newest look at
-    which a running mirror said that nothing was left to carry), lag0_source (where it said that it was, then)."""
+    """The final state of the mirror of each partition: cluster (destination), origin_topic, partition, last_state,
+    cut_source, cut_destination, cut_ns (of the newest STOPPED row; null unless it is stopped), lag0_ns (time of the
+    newest snapshot in which a running mirror reported lag 0), lag0_source (the source offset that it reported then)."""
     rows = t.table("mirror_states").where("state is not null").withColumn("origin_topic", t.canonical())
     newest = Window.partitionBy("cluster", "origin_topic", "partition").orderBy("time_ns")
     newest = newest.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -122,12 +122,12 @@ def states(t: Tables) -> DataFrame:
 
 
 def scopes(t: Tables) -> DataFrame | None:
-    """Every partition that is to be judged, one row each: PAIR, source_topic, destination_topic, a_start, a_end,
+    """Every partition to be judged, one row each: PAIR, source_topic, destination_topic, a_start, a_end,
     b_start, b_end (b_*: null when the topic is not there at all), from_log (the source's log is known, not only its
     acknowledged sends), and the columns of `states`; stopped; all_due (everything had to arrive).
 
-    Not in it: topics the mirror was not asked to carry, and partitions whose log on the destination was not captured.
-    None without a pair.
+    Not included: topics that the mirror was not asked to mirror, and partitions whose log on the destination was not
+    captured. None without a pair.
     """
     return t.once("scopes", _scopes)
 
@@ -180,7 +180,7 @@ def _pair_scopes(t: Tables, source: str, destination: str) -> DataFrame:
     looked = looked.where("partition is not null").distinct().withColumn("looked", F.lit(True))
     both = a.join(b, list(place), "left").join(looked, list(place), "left")
     absent = F.col("b_end").isNull()
-    # In a settled run a topic of which no broker of the destination knows was never carried; else its log is unknown.
+    # In a settled run a topic that no broker of the destination knows was never mirrored; else its log is unknown.
     both = both.where(~absent | F.col("looked").isNull()) if settled(t) else both.where(~absent)
     carried = t.meta.topic_map if destination == "B" else t.meta.topic_maps.get(destination, t.meta.topic_map)
     if carried:

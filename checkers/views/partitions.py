@@ -1,4 +1,4 @@
-"""What is known of each partition at the end: how far it was read, and what the log that counts looked like."""
+"""The final state of each partition: how far it was read, and its authoritative log."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _COLUMNS = (
 
 
 def final_state(t: Tables) -> DataFrame:
-    """One row per partition that anybody looked at: cluster, topic, partition, era, and
+    """One row per partition that was observed: cluster, topic, partition, era, and
 
     - from polls: max_read, max_committed, max_final (greatest offset read at all, by read_committed polls, and by
       polls of the phase final);
     - from final reads that completed: final_start, final_end, final_ns, rc_start, rc_end (read_committed ones);
     - incomplete: a final read of it did not complete;
-    - from the log that counts: log_start, log_end, look_ns.
+    - from the authoritative log: log_start, log_end, look_ns.
     """
     polled = t.sieve.polled_ends if t.screened else _polled_ends(t)
     parts = [polled]
@@ -38,7 +38,7 @@ def final_state(t: Tables) -> DataFrame:
         parts.append(_logs(t))
         if t.stored.imported:
             parts.append(_expired(t))
-    # One after the other rather than side by side: then one exchange is enough.
+    # A union rather than joins: then one exchange is enough.
     rows = reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), parts)
     found = set(rows.columns)
     return t.cache(
@@ -67,13 +67,13 @@ def _final_reads(t: Tables) -> DataFrame:
 def _logs(t: Tables) -> DataFrame:
     logs = t.truth.where("log_start is not null")
     if not t.has("records"):
-        # Ends alone show no record; they say nothing of what is below them.
+        # Log ends alone show no record below them.
         logs = logs.where("log_start = log_end")
     return logs.select(*KEY, "log_start", "log_end", F.col("time_ns").alias("look_ns"))
 
 
 def _expired(t: Tables) -> DataFrame:
-    """What an imported history tells of retention: a log start without a look at the log."""
+    """Retention in an imported history: a log start without a snapshot of the log."""
     told = t.table("log_ends").where("broker is null and log_end is null and log_start is not null")
     return with_era_at(t, told, F.col("time_ns")).select(*KEY, "log_start")
 

@@ -1,13 +1,14 @@
-"""Where consumers were told to begin, and the events after which nobody knows where they stand.
+"""Known start positions of consumers, and the events after which their position is unknown.
 
-Not a checker: what `poll_order` and the sieve share. A position that was *given* is known before the first read after
+Not a checker: shared by `poll_order` and the sieve. A position that was *given* is known before the first read after
 it, in one of three ways (column `how`):
 - `offset`: an assignment that names an offset (a seek is one);
-- `start`: one at the log start: `auto.offset.reset` earliest (or offset -2) outside groups, and, of our own consumers
-  without a group, every assignment without an offset;
+- `start`: one at the log start: `auto.offset.reset` earliest (or offset -2) outside groups, and, for Shatterproof's own
+  consumers without a group, every assignment without an offset;
 - `group`: a member was assigned a partition, or subscribed, without an offset, and its group had committed one, or the
-  member itself was told what was committed. That is a lower bound: `skips` asks for all that the group may have done
-  until the read. Not on a mirror's destination in a run of ours, where the mirror writes offsets that no table tells.
+  member itself fetched the committed one. That is a lower bound: `skips` considers all that the group may have done
+  until the read. Not on a mirror's destination in a Shatterproof run, where the mirror writes offsets that no table
+  has.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 ASSIGN, KEEP, REBALANCE = "assign", "keep", "rebalance"
 """Actions of `op_records`."""
 BEGINNING = -2
-"""The logical offset of Kafka's clients for the log start; other negative ones say nothing that is known here."""
+"""The logical offset of Kafka's clients for the log start; other negative offsets are not interpreted."""
 _PLACE = ("topic", "partition")
 GROUP = ("cluster", "group", *_PLACE)
 
 
 def given(t: Tables) -> DataFrame | None:
     """One row per position that a consumer was given: KEY, process, index (of the event that ended the assignment),
-    time_ns, offset (to be read next; of a log start what it was at least), how, group. None when there is none."""
+    time_ns, offset (to be read next; for a log start a lower bound), how, group. None when there is none."""
     if not t.facts.moves:
         return None
     return t.once("positions_given", _given)
@@ -45,20 +46,20 @@ def _given(t: Tables) -> DataFrame | None:
     told = _told(t)
     groups = _of_groups(t)
     rows = told if groups is None else told.unionByName(groups)
-    # A lower bound on the log start spares the sieve a look at everything below it.
+    # A lower bound on the log start saves the sieve from checking everything below it.
     ends = t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
     least = ends.groupBy("cluster", *_PLACE).agg(F.min("log_start").alias("least"))
     rows = rows.join(F.broadcast(least), ["cluster", *_PLACE], "left")
     rows = rows.withColumn("offset", F.coalesce("offset", F.greatest("least", F.lit(0)), F.lit(0))).drop("least")
-    # While a topic is made again nobody knows of which one a position is.
+    # While a topic is being recreated it is unknown which life a position belongs to.
     rows = with_era(t, rows, F.col("index"), F.col("index")).where(~undecided())
     rows = with_branch(t, rows, F.col("time_ns"), F.col("offset"))
     return rows.dropDuplicates([*KEY, "process", "index"])
 
 
 def _assignments(t: Tables, *functions: str) -> DataFrame:
-    """Acknowledged ones: index, f, process, cluster, group, reset, time_ns. What they leave open of group and reset is
-    what all polls of the consumer say, in an imported history."""
+    """Acknowledged ones: index, f, process, cluster, group, reset, time_ns. In an imported history, a missing group or
+    reset is filled in if all polls of the consumer agree on it."""
     ops = t.ops.where(F.col("f").isin(*functions) & (F.col("type") == "ok"))
     ops = ops.select("index", "f", "process", "cluster", "group", "reset", "time_ns")
     if not t.stored.imported:
@@ -84,7 +85,7 @@ def _told(t: Tables) -> DataFrame:
 
 
 def _of_groups(t: Tables) -> DataFrame | None:
-    """Positions that follow from what groups had committed; offset null: nothing, so the log start."""
+    """Positions that follow from groups' committed offsets; offset null: none, so the log start."""
     if not t.facts.any("commit_offset", "fetch_offset", "txn"):
         return None
     joined = _assignments(t, "assign", "subscribe").where("group is not null").drop("f")
@@ -111,7 +112,7 @@ def _of_groups(t: Tables) -> DataFrame | None:
 
 
 def _standing(moves: DataFrame, asked: DataFrame) -> DataFrame:
-    """Add to each move where the group stood at least. Moves of which nothing is known are left out."""
+    """Add to each move a lower bound of the group's position. Moves without any are left out."""
     events = moves.withColumn("moved", F.lit(True)).unionByName(
         asked.select(*GROUP, "process", "what", F.col("begun").alias("index"), "offset", "reset"),
         allowMissingColumns=True,
@@ -139,9 +140,9 @@ def _standing(moves: DataFrame, asked: DataFrame) -> DataFrame:
 
 
 def offsets_of_groups(t: Tables) -> DataFrame:
-    """What clients asked of groups' offsets, that was not refused for certain: GROUP, process, what (commit, fetch),
+    """Clients' requests about groups' offsets that were not definitely refused: GROUP, process, what (commit, fetch),
     begun (index of the invocation), ended (of the completion; null of invocations), type, offset (null where a fetch
-    found nothing), reset. Invocations of commits are rows of their own; of fetches answers alone count."""
+    found nothing), reset. Invocations of commits are rows of their own; of fetches only answers count."""
     ops = t.ops.where("group is not null and type != 'fail'").select(
         F.col("index").alias("op_index"), "op", "type", "process", "cluster", "group", "reset"
     )
@@ -165,11 +166,11 @@ def offsets_of_groups(t: Tables) -> DataFrame:
 
 
 def moves(t: Tables) -> tuple[DataFrame, DataFrame] | None:
-    """Events at which a consumer may have come to stand elsewhere, or None when there is none. Of the consumer as a
-    whole (an assignment or subscription that names no partition, a change of its group's assignment, a crash, a poll of
-    unknown outcome): process, whole, assigns (indices of all assignments). Of one partition (an assignment that names
-    it; one that it keeps is none): process, cluster, topic, partition, named. whole, named: arrays of at (index), poll
-    (the event is a poll itself), lost (a poll found its position outside the log)."""
+    """Events that may reposition a consumer, or None when there are none. For the consumer as a whole (an assignment or
+    subscription that names no partition, a change of its group's assignment, a crash, a poll of unknown outcome):
+    process, whole, assigns (indices of all assignments). For one partition (an assignment that names it; one that it
+    keeps does not count): process, cluster, topic, partition, named. whole, named: arrays of at (index), poll (the
+    event is a poll itself), lost (a poll found its position outside the log)."""
     if not (t.facts.moves or REBALANCE in t.facts.actions or t.facts.out_of_range or _unknown_polls(t)):
         return None
     found = t.once("positions_moved", _moved)
@@ -190,7 +191,7 @@ def _unknown_polls(t: Tables) -> bool:
 
 
 def _moved(t: Tables) -> DataFrame:
-    """process, f, at, poll, lost; cluster, topic and partition where one partition alone is concerned."""
+    """process, f, at, poll, lost; cluster, topic and partition where only one partition is concerned."""
     named = t.table("op_records").where(F.col("action").isin(ASSIGN, KEEP, REBALANCE, "position"))
     named = named.groupBy(F.col("op_index").alias("index")).agg(
         F.collect_set(F.when(F.col("action") == ASSIGN, F.struct(*_PLACE))).alias("assigned"),
@@ -219,5 +220,5 @@ def _moved(t: Tables) -> DataFrame:
 
 
 def _by_others(t: Tables) -> Column:
-    """Our own consumers without a group never leave their place by themselves: what follows is an assignment."""
+    """Whether a consumer may move without an assignment: Shatterproof's own ones without a group never do."""
     return F.lit(t.stored.imported) | F.col("group").isNotNull()

@@ -1,4 +1,4 @@
-"""Runs the sieve (`checkers.prefilter`) on Spark and gives what it lets through, as frames to join with."""
+"""Runs the sieve (`checkers.prefilter`) on Spark and returns what it keeps, as frames to join with."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
 BUCKET_ROWS = 2_000_000
-"""Stored rows per bucket: what a task of the second pass holds in memory, before rows that repeat became one."""
+"""Stored rows per bucket: what a task of the second pass holds in memory, before duplicates are merged."""
 MOST_BUCKETS = 20_000
 _LEAST = np.iinfo(np.int64).min
 
@@ -56,7 +56,7 @@ class Sieve:
 
     @view
     def suspects(self) -> DataFrame:
-        """Hashes of the values that need a close look: vh, each once."""
+        """Hashes of the values that need a close check: vh, each once."""
         first, second, gaps = self._first, self._second, self._gaps
         found = [side.blocks("suspects") for side in (second, gaps) if side is not None and "suspects" in side.kinds]
         if "bad_lines" in second.kinds:
@@ -67,7 +67,7 @@ class Sieve:
 
     @view
     def steps(self) -> DataFrame:
-        """Steps of a consumer from read to read that go back, or over something that is there: op_index, position,
+        """Steps of a consumer from read to read that go back, or over existing records: op_index, position,
         before (offset), before_index."""
         sides = (self._first, self._second, self._gaps)
         found = [side.blocks("back") for side in sides if side is not None and "back" in side.kinds]
@@ -122,7 +122,7 @@ class Sieve:
         if t.facts.txn_steps:
             outcome = F.col("txn_outcome")
             bits = F.when(outcome == "committed", COMMITTED).when(outcome == "aborted", ABORTED).otherwise(0)
-            # Where nobody asked, every reader came before that.
+            # Without a request every reader came before it.
             asked = F.when(F.size("asked") == 0, (1 << 63) - 1).otherwise(F.coalesce(F.array_max("asked"), F.lit(-1)))
             columns = (bits.cast("bigint").alias("bits"), asked.cast("bigint").alias("asked"))
             decided = str(t.store(t.txns.select("cluster", F.xxhash64("txn").alias("th"), *columns)))
@@ -189,7 +189,7 @@ class Sieve:
 
     @view
     def _gaps(self) -> _Stored | None:
-        """Steps over something, and what lies there; None when no read was followed by another than the next."""
+        """Steps over records, and these records; None when every read was followed by the next offset."""
         sides = (self._first, self._second)
         if not any(side.kinds & {"gaps", "wide"} for side in sides):
             return None
@@ -218,7 +218,7 @@ class Sieve:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The result of a pass: frame reads folder."""
+    """The result of a pass: `frame` reads `folder`."""
 
     folder: Path
     frame: DataFrame
@@ -233,7 +233,7 @@ class _Stored:
         return self.frame.where(F.col("kind").isin(*kinds)).select("kind", "bucket", "data")
 
     def rows(self, kind: str) -> Columns:
-        """The rows of a kind of which there are few, here and now."""
+        """The rows of a kind with few rows, collected."""
         wanted = pc.field("kind") == kind
         found = ds.dataset(self.folder, format="parquet").to_table(["data"], filter=wanted)
         return unpack(kind, found["data"].to_pylist())

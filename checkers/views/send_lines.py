@@ -1,10 +1,10 @@
-"""Each send beside the earlier sends of its process to its partition, of those whose order was promised.
+"""Each send with the earlier sends of its process to its partition whose order is guaranteed.
 
-Not a checker: `fates` marks with it what `send_order` tells. Sends are ordered by their invocations, however their
-answers came. The order of two sends is promised where the second was invoked after the first had completed; where both
-were under way at once, by an idempotent producer (Kafka's clients are, unless told otherwise). It is not promised where
-the sends say that the producer works without idempotence (producer id -1), nor where an imported history does not say
-and shows that something may have been sent again: a fault, a send that failed or ended unknown, a `retry`.
+Not a checker: `value_outcomes` uses it to mark what `send_order` reports. Sends are ordered by their invocations, not
+by their answers. The order of two sends is guaranteed where the second was invoked after the first had completed; for
+concurrent sends, by an idempotent producer (the default of Kafka's clients). It is not guaranteed where the sends state
+that the producer works without idempotence (producer id -1), nor where an imported history does not state it and shows
+that something may have been retried: a fault, a send that failed or ended unknown, a `retry`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _ANSWER = "_answer"  # whether a row stands for the completion of its send
 
 
 def with_earlier(t: Tables, rows: DataFrame) -> DataFrame:
-    """Add `before_ack` and `before_seen`, structs of the earlier send with the greatest offset told and seen: offset,
-    value, op, done_index, and of before_seen client. rows: sends with outcome, and `first_seen` where that counts."""
+    """Add `before_ack` and `before_seen`, structs of the earlier send with the greatest acknowledged and seen offset:
+    offset, value, op, done_index, and of before_seen client. rows: sends with outcome, and `first_seen` where that
+    counts."""
     col = F.col
-    # Values that nobody sent have no process; by value they do not pile up in one window. Nor is there an order between
-    # what may be of two lives of a topic and anything else.
+    # Values without a send have no process; by value they do not pile up in one window. Nor is there an order between
+    # a send that may belong to two lives of a topic and any other.
     alone = col("op").isNull() | col("straddles")
     line: list[Column | str] = ["process", *KEY, F.when(alone, col("value"))]
     told = col("outcome").isin("acked", "committed") & col("offset").isNotNull()
@@ -35,14 +36,14 @@ def with_earlier(t: Tables, rows: DataFrame) -> DataFrame:
     seen = F.struct(col("first_seen").alias("offset"), "value", "op", "done_index", "client")
     seen = F.when(col("first_seen").isNotNull(), seen)
     loose = F.max(_loose(t)).over(Window.partitionBy(*line))
-    # A loose line's sends count from their completions on, for which they get a second row.
+    # Sends of a line without guaranteed order count from their completions on, for which they get a second row.
     kinds = F.when(col("_loose"), F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
     rows = rows.withColumn("_loose", loose).withColumn(_ANSWER, F.explode(kinds))
     at = F.when(col(_ANSWER), col("done_index")).otherwise(col("op"))
     before = Window.partitionBy(*line).orderBy(at, _ANSWER, "position")
     before = before.rowsBetween(Window.unboundedPreceding, -1)
     counts = col(_ANSWER) == col("_loose")
-    # Records of one operation were given to the producer one after the other.
+    # Records of one operation were passed to the producer one after the other.
     within = Window.partitionBy(*line, "op", _ANSWER).orderBy("position")
     within = within.rowsBetween(Window.unboundedPreceding, -1)
     together = col("_loose") & ~_plain()
@@ -56,7 +57,7 @@ def with_earlier(t: Tables, rows: DataFrame) -> DataFrame:
 
 
 def _plain() -> Column:
-    """Whether the send says that its producer works without idempotence."""
+    """Whether the send states that its producer works without idempotence."""
     return F.coalesce(F.col("producer_id") == -1, F.lit(False))
 
 
@@ -67,7 +68,7 @@ def _loose(t: Tables) -> Column:
 
 
 def _troubled(t: Tables) -> bool:
-    """Whether the history shows that producers may have sent something again by themselves."""
+    """Whether the history shows that producers may have retried by themselves."""
     counts = t.facts.counts
     if t.has("faults") or any(counts.get((f, kind)) for f in ("send", "txn") for kind in ("fail", "info")):
         return True

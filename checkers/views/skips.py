@@ -1,9 +1,9 @@
 """Which skips count: those that neither the log's start nor another member of the consumer's group explains.
 
 Not a checker: a part of `poll_order`. A consumer whose position is below the log's start is moved by its own
-`auto.offset.reset`, so that only `earliest` promises it what follows. The position of a group's member is what the
-group committed last, and that may be more than this history shows as acknowledged: a skipped record counts only at or
-after every offset that anybody may have committed until then.
+`auto.offset.reset`, so only `earliest` guarantees that it gets the next records. The position of a group's member is
+the group's last committed offset, which may be higher than this history shows as acknowledged: a skipped record counts
+only at or after every offset that may have been committed until then.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SINCE = "begun > before_index and begun < op_index"
 
 
 def counted(t: Tables, rows: DataFrame) -> DataFrame:
-    """Those of the skips that count. rows: steps of `poll_order` with start (of the log, as far as known) and missed
-    (the last record left out); few."""
+    """The skips that count. rows: steps of `poll_order` with start (of the log, if known) and missed (the last skipped
+    record); few."""
     return _of_groups(t, _in_the_log(t, rows))
 
 
 def _in_the_log(t: Tables, rows: DataFrame) -> DataFrame:
-    """Without those whose position may have been below the log's start, where the consumer may have gone anywhere."""
+    """Without those whose position may have been below the log's start: the consumer may then have gone anywhere."""
     told = t.ops.where("f in ('assign', 'subscribe') and reset is not null")
     told = told.select("process", F.col("index").alias("at"), F.col("reset").alias("told"))
     last = rows.select(*_ROW, "process").join(told, "process").where("at < op_index")
@@ -46,14 +46,14 @@ def _in_the_log(t: Tables, rows: DataFrame) -> DataFrame:
     rows = t.cache(rows.withColumn("doubtful", doubtful).drop("told"))
     looks = t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
     looks = with_life(t, looks).select(*KEY, "log_start", F.col("time_ns").alias("look_ns"))
-    # Whoever looked afterwards and found the position in the log: then it was there before.
+    # If a later snapshot shows the position in the log, it was there before.
     there = looks.join(rows.where("doubtful and not lost").select(*_ROW, "before", "time_ns"), list(KEY))
     there = there.where("look_ns >= time_ns and log_start <= before + 1").select(*_ROW).distinct()
     return rows.where("not doubtful").unionByName(rows.where("doubtful").join(there, list(_ROW), "left_semi"))
 
 
 def _of_groups(t: Tables, rows: DataFrame) -> DataFrame:
-    """Without those of members whose group may have gone on to where the member read."""
+    """Without those of members whose group may have advanced to where the member read."""
     rows = t.cache(rows)
     members = rows.where("group is not null and form != 'internal'")
     if members.isEmpty():
@@ -89,7 +89,7 @@ def _of_groups(t: Tables, rows: DataFrame) -> DataFrame:
 
 
 def _reads(t: Tables, wanted: DataFrame) -> DataFrame:
-    """What members of the same group read there: the columns of wanted, stood (the offset after it), begun, mine."""
+    """Reads of members of the same group there: the columns of wanted, stood (the offset after it), begun, mine."""
     ops = t.ops.where("f in ('poll', 'txn') and type != 'invoke' and group is not null")
     ops = ops.select(F.col("index").alias("begun"), F.col("process").alias("who"), "cluster", "group")
     places = F.broadcast(wanted.select("topic", "partition").distinct())

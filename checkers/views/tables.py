@@ -1,7 +1,7 @@
-"""Shared, cached views over a run's stored tables: what every checker starts from.
+"""Shared, cached views over a run's stored tables: the input of every checker.
 
-All are DataFrame expressions and sparse in offsets: a log that starts at 10^12 costs what one that starts at 0
-costs. Each view is built at most once per run. Clusters are letters; `topic` is always the name on that cluster,
+All are DataFrame expressions and sparse in offsets: a log that starts at 10^12 costs as much as one that starts at 0.
+Each view is built at most once per run. Clusters are letters; `topic` is always the name on that cluster,
 and `origin_topic` the name on A (`canonical`), so that two clusters can be joined.
 """
 
@@ -33,11 +33,11 @@ REPLICA = ("cluster", "topic", "partition", "broker")
 _SMALL_BYTES = 64 * 1024 * 1024
 _LOGS = ("batches", "records", "log_ends")
 _NAMES = ", ".join(f"'{name}'" for name in INTERNAL_TOPICS)
-_OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row that does not name its topic is nobody's own
+_OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row without a topic belongs to no mirror
 
 
 class Tables:
-    """The views of one run. Give it to a checker's `find`."""
+    """The views of one run, the argument of a checker's `find`."""
 
     def __init__(self, stored: Stored, *, contract: str | None = None) -> None:
         self.locks = Locks()
@@ -50,7 +50,7 @@ class Tables:
 
     @classmethod
     def open(cls, path: Path, spark: SparkSession, *, contract: str | None = None) -> Tables:
-        """Open a run folder. contract: name of the one to judge by, if not the run's own.
+        """Open a run folder. contract: name of the contract to judge by, if not the run's own.
 
         Raises HistoryError; StorageError where no results can be stored.
         """
@@ -70,11 +70,11 @@ class Tables:
         return found.where(f"not {_OWN}") if name in _LOGS else found
 
     def own_topics(self, name: str) -> DataFrame:
-        """What a table of logs (batches, records, log_ends) says of topics in which mirrors keep their state."""
+        """The rows of a table of logs (batches, records, log_ends) for topics in which mirrors keep their state."""
         return self.stored.table(name).where(_OWN)
 
     def cache(self, frame: DataFrame) -> DataFrame:
-        """Compute a view now, once, for several checkers (see `scratch`); removed by `close`."""
+        """Compute a view once, for several checkers (see `scratch`); removed by `close`."""
         return self._scratch.keep(frame)
 
     def once(self, name: str, build: Callable[[Tables], DataFrame | None]) -> DataFrame | None:
@@ -92,11 +92,11 @@ class Tables:
         return self._scratch.is_empty(frame)
 
     def store(self, frame: DataFrame) -> Path:
-        """As `cache`, but gives the folder of Parquet files."""
+        """As `cache`, but returns the folder of Parquet files."""
         return self._scratch.store(frame)
 
     def close(self) -> None:
-        """Remove what was kept."""
+        """Remove cached views."""
         self._scratch.close()
 
     # -- topics -------------------------------------------------------------------------------------------------
@@ -135,13 +135,13 @@ class Tables:
 
     @view
     def replicas(self) -> DataFrame:
-        """The last look at each replica whose log is complete: cluster, topic, partition, broker, look, time_ns,
+        """The last snapshot of each replica whose log is complete: cluster, topic, partition, broker, look, time_ns,
         log_start, log_end, high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, era,
         origin_topic.
 
-        In a run of ours the last look is the cluster's last (a replica that was dead then has none); in an
-        imported history each replica's own last. Of a topic that was made again those of its newest life alone, which
-        is the column `era`.
+        In a Shatterproof run that is the cluster's last snapshot (a replica that was dead then has none); in an
+        imported history each replica's own last. For a recreated topic only those of its newest life, which is the
+        column `era`.
         """
         ends = self.table("log_ends").where("broker is not null and log_end is not null")
         ends = ends.withColumn("look", F.coalesce("look", F.lit(0)))
@@ -158,18 +158,18 @@ class Tables:
 
     @view
     def log(self) -> DataFrame:
-        """Every record (control records included) of every replica at its last look: the columns of `records`,
+        """Every record (control records included) of every replica in its last snapshot: the columns of `records`,
         `origin_topic`, the replica's log_start, log_end, high_watermark, last_stable, look_ns, and of data records
         `in_txn`: whether it belongs to a transaction; `txn_end`: the control type of the first marker of its producer
-        id behind it in that log (null outside transactions and for an open one); `txn_end_at`: its offset; `aborted`:
+        id after it in that log (null outside transactions and for an open one); `txn_end_at`: its offset; `aborted`:
         whether it is ABORT.
         """
         return self._with_txn_end(self._at_last_look(self.table("records")))
 
     @view
     def log_batches(self) -> DataFrame:
-        """Every batch of every replica at its last look: the columns of `batches`, `origin_topic`, and the replica's
-        log_start, log_end, high_watermark, last_stable."""
+        """Every batch of every replica in its last snapshot: the columns of `batches`, `origin_topic`, and the
+        replica's log_start, log_end, high_watermark, last_stable."""
         return self._at_last_look(self.table("batches"))
 
     @view
@@ -178,7 +178,7 @@ class Tables:
 
     @staticmethod
     def _in_transaction() -> Column:
-        # Brokers keep no state for ids below -1: what they show of those is not held back.
+        # Brokers keep no state for ids below -1: records with such ids are not held back.
         data = F.col("control_type").isNull() & (F.col("producer_id") >= -1)
         return data & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
 
@@ -187,7 +187,7 @@ class Tables:
             none = {"txn_end": F.lit(None).cast("string"), "txn_end_at": F.lit(None).cast("bigint")}
             return log.withColumns({"in_txn": self._in_transaction(), **none, "aborted": F.lit(False)})
         # Not by epoch: with transaction version 2 a marker carries the epoch after that of its records.
-        # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
+        # Backwards: Spark takes quadratic time for a frame that ends after the current row.
         # An imported history may name a transaction and no producer id.
         named = F.when(F.col("producer_id") == -1, F.col("txn"))
         ahead = Window.partitionBy(*REPLICA, "producer_id", named).orderBy(F.desc("offset"))
@@ -206,11 +206,11 @@ class Tables:
 
     @view
     def truth(self) -> DataFrame:
-        """The replica whose log counts, one row per partition: the columns of `replicas`.
+        """The replica with the authoritative log, one row per partition: the columns of `replicas`.
 
         The known leader, if its log was stored; otherwise, or where no leader is known, the replica whose last batch
-        has the greatest leader epoch, then the longest log: the order in which Kafka's own truncation would settle it.
-        Where the leader is known and its log is incomplete, only another in-sync replica can stand for it.
+        has the greatest leader epoch, then the longest log: the order in which Kafka's own truncation would decide.
+        Where the leader is known and its log is incomplete, only another in-sync replica can replace it.
         """
         epochs = (
             self.table("records")
@@ -234,20 +234,20 @@ class Tables:
 
     @view
     def truth_log(self) -> DataFrame:
-        """The records of the replica that counts (`truth`), one log per partition: columns as `log`."""
+        """The records of the authoritative log (`truth`), one log per partition: columns as `log`."""
         log = self._at_last_look(self.table("records"))
         log = log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA))
         return self.cache(self._with_txn_end(log))
 
     @view
     def carried_under_faults(self) -> under_faults.Carried:
-        """What the mirror carried under each fault. See `under_faults`."""
+        """The records that the mirror copied under each fault. See `under_faults`."""
         return under_faults.carried_under_faults(self)
 
     @view
     def cuts(self) -> DataFrame:
-        """Where the mirror ended: cluster (destination), topic (its name there), origin_topic, partition,
-        source_offset, destination_offset, time_ns. One row per partition of the newest STOPPED look."""
+        """The mirror's cuts: cluster (destination), topic (its name there), origin_topic, partition, source_offset,
+        destination_offset, time_ns. One row per partition, of its newest STOPPED row."""
         order = Window.partitionBy("cluster", "topic", "partition").orderBy(F.desc("time_ns"))
         stopped = self.table("mirror_states").where("state = 'STOPPED'")
         last = stopped.withColumn("_n", F.row_number().over(order)).where("_n = 1")
@@ -259,7 +259,7 @@ class Tables:
 
     @view
     def facts(self) -> Facts:
-        """What the history contains at all."""
+        """Which events the history contains."""
         return learn(self.stored)
 
     @view
@@ -279,12 +279,12 @@ class Tables:
 
     @view
     def lives_by_id(self) -> DataFrame | None:
-        """Logs whose life is told by their topic id. See `life_ids.by_id`."""
+        """Logs whose life follows from their topic id. See `life_ids.by_id`."""
         return life_ids.by_id(self)
 
     @view
     def turns(self) -> Turns:
-        """When which partitions were failed back to. See `turns.turns`."""
+        """The failbacks, by partition. See `turns.turns`."""
         return find_turns(self)
 
     @view
@@ -300,10 +300,9 @@ class Tables:
         sequence, phase.
 
         outcome: `acked` (outside a transaction), `committed`, `aborted`, `failed`, `unknown`. An operation with two
-        completions that contradict each other, or with none, is `unknown`. era: see `lives`; straddles: by when it was
-        sent and answered it may be of several lives, though its offset may have decided. commit_asked:
-        index of the first request to commit its transaction (`history.NEVER`: nobody asked; null: not known, or outside
-        transactions).
+        contradictory completions, or with none, is `unknown`. era: see `lives`; straddles: by its times it may belong
+        to several lives, though its offset may have decided. commit_asked: index of the first request to commit its
+        transaction (`history.NEVER`: none; null: unknown, or outside transactions).
         """
         return self.cache(history.sends(self))
 
@@ -316,19 +315,19 @@ class Tables:
 
     @view
     def polled(self) -> DataFrame:
-        """What polls returned, one row per cluster, topic, partition, era, offset and value: op_index (of the first
-        such poll), readers (polls), final (a final read returned it), committed (a read_committed poll did),
+        """Records that polls returned, one row per cluster, topic, partition, era, offset and value: op_index (of the
+        first such poll), readers (polls), final (a final read returned it), committed (a read_committed poll did),
         first_ns."""
         return self.cache(history.polled(self.reads))
 
     @property
     def transactional(self) -> bool:
-        """Whether there are transactions: of clients, or in a log (a mirror's own, say)."""
+        """Whether there are transactions: of clients, or in a log (e.g. a mirror's own)."""
         return self.facts.transactional or (self.has("records") and self._markers)
 
     @view
     def logged_values(self) -> DataFrame:
-        """Data records of the logs that count: cluster, topic, partition, era, offset, value, producer_id,
+        """Data records of the authoritative logs: cluster, topic, partition, era, offset, value, producer_id,
         producer_epoch, sequence, and txn_end: COMMIT, ABORT or OPEN (null outside transactions)."""
         rows = self.truth_log.where("control_type is null and value is not null")
         rows = rows.join(F.broadcast(self.truth.select(*PARTITION, "era")), list(PARTITION))
@@ -338,19 +337,20 @@ class Tables:
 
     @view
     def stored_values(self) -> DataFrame:
-        """Data records of the logs that count, aborted ones left out: cluster, topic, partition, era, offset, value."""
+        """Data records of the authoritative logs, without aborted ones: cluster, topic, partition, era, offset,
+        value."""
         rows = self.logged_values.where("txn_end is null or txn_end != 'ABORT'")
         return rows.select(*PARTITION, "era", "offset", "value")
 
     @view
     def seen(self) -> DataFrame:
-        """What was seen where, by polls or in the log that counts: the columns of `polled`; stored (the log holds it,
-        not aborted); and of what the log holds, aborted or not, producer_id, producer_epoch, sequence and txn_end, as
-        `logged_values` (null where it does not). readers is 0, and op_index and first_ns null, where only the log shows
-        it; what it shows aborted is left out where nobody read it."""
+        """Values seen by polls or in the authoritative log: the columns of `polled`; stored (the log holds it, not
+        aborted); and for records in the log, aborted or not, producer_id, producer_epoch, sequence and txn_end, as
+        `logged_values` (else null). readers is 0, and op_index and first_ns null, where only the log shows it; aborted
+        records that were never read are left out."""
         return self.cache(history.seen(self.polled, self.logged_values if self.has("records") else None))
 
-    # -- the close look and the sieve before it -----------------------------------------------------------------
+    # -- the close check and the sieve before it -----------------------------------------------------------------
 
     @property
     def large(self) -> bool:
@@ -359,7 +359,7 @@ class Tables:
 
     @property
     def screened(self) -> bool:
-        """Whether the close look is taken at what the sieve lets through, or at everything."""
+        """Whether only what the sieve keeps is checked closely, or everything."""
         return self.large
 
     @view
@@ -373,47 +373,47 @@ class Tables:
 
     @view
     def near_sends(self) -> DataFrame:
-        """`sends`, of the values that need a close look alone."""
+        """`sends`, only of the values that need a close check."""
         return self.cache(history.sends(self, only=self._near)) if self.screened else self.sends
 
     @view
     def near_reads(self) -> DataFrame:
-        """`reads`, of the values that need a close look alone."""
+        """`reads`, only of the values that need a close check."""
         return self.cache(history.reads(self, only=self._near)) if self.screened else self.reads
 
     @view
     def near_polled(self) -> DataFrame:
-        """`polled`, of the values that need a close look alone."""
+        """`polled`, only of the values that need a close check."""
         return self.cache(history.polled(self.near_reads)) if self.screened else self.polled
 
     @view
     def near_seen(self) -> DataFrame:
-        """`seen`, of the values that need a close look alone."""
+        """`seen`, only of the values that need a close check."""
         if not self.screened:
             return self.seen
         return self.cache(history.seen(self.near_polled, self.near_logged if self.has("records") else None))
 
     @property
     def near_logged(self) -> DataFrame:
-        """`logged_values`, of the values that need a close look alone."""
+        """`logged_values`, only of the values that need a close check."""
         if not self.screened:
             return self.logged_values
         return self.logged_values.withColumn("vh", F.xxhash64("value")).join(self._near, "vh", "left_semi").drop("vh")
 
     @view
     def final_state(self) -> DataFrame:
-        """What is known of each partition at the end. See `partitions.final_state`."""
+        """The final state of each partition. See `partitions.final_state`."""
         return partitions.final_state(self)
 
     @view
     def observed(self) -> frozenset[tuple[str, str]]:
-        """(cluster, topic) of which at least one partition was looked at."""
+        """(cluster, topic) of which at least one partition was observed."""
         rows = self.final_state.where("cluster is not null and topic is not null")
         return frozenset((r[0], r[1]) for r in rows.select("cluster", "topic").distinct().collect())
 
     @view
     def compacted(self) -> DataFrame | None:
-        """Topics that are compacted, as far as their configuration is known: cluster, topic; None when none is."""
+        """Topics that are known to be compacted: cluster, topic; None when there are none."""
         if not self.has("configs"):
             return None
         policies = self.table("configs").where("name = 'cleanup.policy' and value like '%compact%'")
@@ -421,12 +421,12 @@ class Tables:
 
     @view
     def suspects(self) -> DataFrame:
-        """Values of which something may be wrong, with all that is known of them. See `fates.suspects`."""
+        """Values with possible anomalies, with everything known about them. See `value_outcomes.suspects`."""
         return fates.suspects(self)
 
     @view
     def unsuspected(self) -> frozenset[str]:
-        """Checkers that have nothing to find, because no value is worth their look."""
+        """Checkers that have nothing to find, because no value is suspect for them."""
         if self.screened:
             return fates.CHECKERS if self.is_empty(self._near) else frozenset()
         if not self.is_empty(self.suspects) or not self.is_empty(self.conflicts):

@@ -1,7 +1,7 @@
-"""Partitions that were mirrored back: from where on their old source's log was cut off, and its records discarded.
+"""Partitions that were mirrored back, and where their old source's log was truncated.
 
-Not a checker: what `failback` and `lost_write` share. What a failback discards above the cut is no loss of the cluster:
-`failback` asks whether it was reported.
+Not a checker: shared by `failback` and `lost_write`. Records above the cut that a failback discards are no loss of the
+cluster: `failback` checks whether they were reported.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def turned(t: Tables) -> DataFrame | None:
     """The rows of `scopes` whose source became a destination later, with back_state (the last state of the mirror
-    there) and cut: the recorded one, else where the source's records that the destination holds end.
+    there) and cut: the recorded one, else the end of the source's records on the destination.
 
-    None when nothing was mirrored back, or the mirror does not keep offsets.
+    None when nothing was mirrored back, or the mirror does not preserve offsets.
     """
     if not t.has("mirror_states") or not t.has("records") or not keeps_offsets(t):
         return None

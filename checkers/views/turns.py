@@ -1,9 +1,9 @@
-"""Failbacks as the log of a partition saw them: what lies above the cut before one is another branch of that log.
+"""Failbacks ("turns") in a partition's log: records above the cut from before one are another branch of that log.
 
-Not a checker: what the views of the history share. A failback discards what the old source alone has and gives its
-offsets to the records of the other cluster. So a read, or an acknowledgement, of before the failback at or above the
-cut speaks of a log that is gone; it is judged among its own kind (`era` below 0) and not against the log of today.
-Whether the discarding was reported, and what it left, is asked by `failback`.
+Not a checker: shared by the views of the history. A failback discards the records that only the old source has, and
+reuses their offsets for the other cluster's records. So a read, or an acknowledgement, from before the failback at or
+above the cut refers to a log that is gone; it is judged within its own branch (`era` below 0) and not against the
+current log. `failback` checks whether the discarding was reported, and what it left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCHEMA = "cluster string, topic string, partition int, turns array<struct<at bi
 
 
 def turns(t: Tables) -> Turns:
-    """Every failback, and where each partition was cut for it: at the stop of the other direction before it."""
+    """Every failback, and each partition's cut for it: the one of the other direction's stop before it."""
     if not t.facts.any("mirror_failback") or not t.has("mirror_states"):
         return {}
     begun = t.ops.where("f = 'mirror_failback' and type = 'invoke'").select("cluster", "time_ns").collect()
@@ -44,14 +44,14 @@ def turns(t: Tables) -> Turns:
                 cuts[place] = max(cuts.get(place, (-1, -1)), (row["time_ns"], row["source_offset"]))
         for (origin, partition), (_, cut) in cuts.items():
             if mirrored_at.get((cluster, origin, partition), -1) < at:
-                continue  # this one was not mirrored back
+                continue  # this partition was not mirrored back
             here = names.get(cluster, {}).get(origin, origin)
             found.setdefault((cluster, here, partition), []).append((at, cut))
     return {place: tuple(each) for place, each in found.items()}
 
 
 def with_branch(t: Tables, frame: DataFrame, time: Column, offset: Column) -> DataFrame:
-    """Make `era` negative, -1 for the first failback, where a row speaks of what a later failback discarded."""
+    """Make `era` negative, -1 for the first failback, where a row refers to what a later failback discarded."""
     if not t.turns:
         return frame
     rows = [(*place, list(each)) for place, each in t.turns.items()]

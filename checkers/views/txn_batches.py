@@ -1,7 +1,7 @@
-"""Transactional batches and markers of the logs that count, each data batch with the marker that ends it.
+"""Transactional batches and markers of the authoritative logs, each data batch with the marker that ends it.
 
-Not a checker: what the checkers of transactions share. A producer is named by its id, or where an imported history
-knows none by the transaction's name. Made of batches, not of records, so that it is small.
+Not a checker: shared by the checkers of transactions. A producer is identified by its id, or where an imported history
+has none by the transaction's name. Built from batches, not from records, so that it is small.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MARKERS = ("COMMIT", "ABORT")
 
 
 def counting_batches(t: Tables) -> DataFrame:
-    """Batches of the replica that counts, at or above its log start: columns as `Tables.log_batches`, and `resets`: how
-    many producer id resets lie before it in its partition."""
+    """Batches of the authoritative log, at or above its log start: columns as `Tables.log_batches`, and `resets`: how
+    many producer id resets are before it in its partition."""
     batches = t.log_batches.join(F.broadcast(t.truth.select(*REPLICA)), list(REPLICA))
     batches = batches.where("last_offset >= coalesce(log_start, 0)")
     if t.table("batches").where("control_type = 'PID_RESET'").isEmpty():
@@ -33,7 +33,7 @@ def counting_batches(t: Tables) -> DataFrame:
 def txn_batches(t: Tables) -> DataFrame:
     """cluster, topic, origin_topic, partition, producer, base_offset, last_offset, control (a marker), control_type,
     producer_id, producer_epoch, coordinator_epoch, leader_epoch, timestamp, txn, high_watermark, last_stable, look_ns,
-    and end_offset, end_type, end_time, end_epoch: of the first marker of that producer behind it (null: open);
+    and end_offset, end_type, end_time, end_epoch: of the first marker of that producer after it (null: open);
     last_marker, last_marker_epoch: offset and greatest producer epoch of its markers before."""
     found = t.once("txn_batches", _build)
     assert found is not None
@@ -41,7 +41,7 @@ def txn_batches(t: Tables) -> DataFrame:
 
 
 def producer_key() -> Column:
-    """Who a batch or a record belongs to: its producer id, or where there is none its transaction."""
+    """The producer of a batch or record: its producer id, or without one its transaction."""
     by_id = F.when(F.col("producer_id") != -1, F.col("producer_id").cast("string"))
     return F.coalesce(by_id, "txn", F.lit("?"))
 
@@ -53,10 +53,10 @@ def _build(t: Tables) -> DataFrame:
     control = F.coalesce("control", F.lit(False))
     rows = rows.where(marker | (named & ~control)).withColumn("control", marker)
     rows = rows.withColumn("producer", producer_key())
-    # Backwards: Spark takes quadratic time for a frame that ends behind the current row.
+    # Backwards: Spark takes quadratic time for a frame that ends after the current row.
     ahead = Window.partitionBy(*PARTITION, "producer").orderBy(F.desc("base_offset"))
     ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # Behind a reset the same id is another producer.
+    # After a reset the same id is another producer.
     behind = Window.partitionBy(*PARTITION, "producer", "resets").orderBy("base_offset")
     behind = behind.rowsBetween(Window.unboundedPreceding, -1)
     mark = F.when(
@@ -102,7 +102,7 @@ def _names(t: Tables) -> DataFrame:
         times = F.count("*").over(Window.partitionBy("cluster", "value"))
         log = t.truth_log.where("control_type is null and value is not null and transactional")
         by_value = log.select(*key, "value", "offset").join(sent.withColumn("times", times), ["cluster", "value"])
-        # A value that was sent again lies where each of its sends was told.
+        # A value that was sent again is at the acknowledged offset of each of its sends.
         by_value = by_value.where("times = 1 or told = offset").select(*key, "txn")
         rows = stored.unionByName(by_value)
     names = rows.groupBy(*key).agg(F.min("txn").alias("txn"))

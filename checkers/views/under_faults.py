@@ -1,13 +1,13 @@
-"""What the mirror carried under each fault: a fault that found an idle mirror did not bite what it was for.
+"""How many records the mirror copied under each fault: a fault under which the mirror was idle tested nothing.
 
-No checker; what `thin` and the figures share. A fault's window begins with its injection and ends AFTER_S after its
-healing. What was carried is how far the logs of the destination grew meanwhile (control records left out), by the looks
-at their ends that every run takes, whatever mirror it is; a look that came late is shared out over its time. Without
-such looks it is what readers of the destination read for the first time. From the first write of a client to the
-destination on, its growth is no work of the mirror.
+Not a checker: shared by `thin` and the figures. A fault's window begins with its injection and ends AFTER_S after its
+healing. The records copied are the growth of the destination's logs meanwhile (without control records), by the
+snapshots of their ends that every run takes, whatever the mirror; the growth in a late snapshot is spread evenly over
+its time. Without such snapshots it is the records that readers of the destination read for the first time. From the
+first write of a client to the destination on, its growth does not count.
 
-Counted are the faults that bit during the load, and of a fault on a cluster the routes from it and to it.
-Cannot see: what was carried to a destination that nobody looked at and nobody read; which records the growth was.
+Counted are the faults that bit during the load, and for a fault on a cluster the routes from it and to it.
+Cannot see: records copied to a destination without snapshots and readers; which records the growth was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
 AFTER_S = 20
-"""How long after its healing a mirror may take to show that it carries: a process starts, its tasks are given out."""
+"""How long after the healing the mirror's records still count: a process has to start and get its tasks."""
 _AFTER_NS = AFTER_S * 10**9
 _PLACE = ("cluster", "topic", "partition")
 _WINDOW = "fault_id int, cluster string, begin_ns bigint, end_ns bigint, before boolean"
@@ -33,8 +33,8 @@ _WINDOW = "fault_id int, cluster string, begin_ns bigint, end_ns bigint, before 
 
 @dataclass(frozen=True, kw_only=True)
 class UnderFault:
-    """One fault that bit. cluster: where it acted (A, B, mirror, link, …). records, partitions: carried in its window.
-    before: records carried right before it, asked for only where a stop of the mirror ended the window early."""
+    """One fault that bit. cluster: where it acted (A, B, mirror, link, …). records, partitions: mirrored in its window.
+    before: records mirrored right before it, counted only where a stop of the mirror ended the window early."""
 
     fault_id: int
     name: str
@@ -45,7 +45,7 @@ class UnderFault:
 
     @property
     def worked(self) -> int:
-        """The records that show whether the fault found the mirror at work."""
+        """The records that show whether the mirror was active under the fault."""
         return max(self.records, self.before)
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +56,8 @@ class UnderFault:
 
 @dataclass(frozen=True)
 class Carried:
-    """faults: those that bit, in order; partitions: of how many partitions anything was carried under any of them."""
+    """faults: those that bit, in order; partitions: the number of partitions with mirrored records under any of
+    them."""
 
     faults: tuple[UnderFault, ...] = ()
     partitions: int = 0
@@ -118,8 +119,8 @@ def _bitten(t: Tables) -> list[dict[str, Any]]:
 
 
 def _windows(t: Tables, faults: Sequence[dict[str, Any]]) -> list[tuple[int, str, int, int, bool]]:
-    """For each fault and each destination that counts for it one window; a second one, before it, where the mirror was
-    stopped within the first."""
+    """One window for each fault and each of its destinations; a second one, before it, where the mirror was stopped
+    within the first."""
     stops = _firsts(t.table("mirror_states").where("state = 'STOPPED'")) if t.has("mirror_states") else {}
     rows = []
     for fault in faults:

@@ -1,7 +1,7 @@
-"""What became of each value: every send joined with every place where its value was seen, in one pass.
+"""The fate of each value: every send joined with every place where its value was seen, in one pass.
 
-Most rows of most histories are clean. One pass marks those that are not, and only those are kept; the client
-checkers then work on the few. Marks are boolean columns that start with `is_`; a mark says "look here", and the
+Most rows of most histories are clean. One pass marks those that may not be, and only those are kept; the client
+checkers then work on these few. Marks are boolean columns that start with `is_`; a mark means "check this", and the
 checker of that kind decides.
 """
 
@@ -30,21 +30,21 @@ MARKS = (
 CHECKERS = frozenset(
     ("lost_write", "duplicate", "inconsistent_offsets", "misplaced", "aborted_read", "torn_transaction")
 ) | {"ack_mismatch", "send_order"}
-"""Checkers that look at suspects and conflicts alone; `aborted_read` at what transactions read, besides."""
+"""Checkers that need only suspects and conflicts; `aborted_read` also needs the reads of transactions."""
 _LOGGED = ("producer_id", "producer_epoch", "sequence", "txn_end")
 _SENT = ("op", "cluster", "topic", "origin_topic", "partition", "era", "offset", "outcome")
 
 
 def suspects(t: Tables) -> DataFrame:
-    """Rows that some checker must look at: the columns of `Tables.sends` (null for a value that was never sent), those
+    """Rows that some checker must examine: the columns of `Tables.sends` (null for a value that was never sent), those
     of `final_state`, the marks, and
 
     - attempts: array of structs, every send of the value; others: all but this one;
     - places: array of structs: PLACE, readers, final, committed, stored, and as `Tables.logged_values` producer_id,
       producer_epoch, sequence and txn_end;
-    - era: of a send that overlapped a deletion, the life in which its value is seen where it was told that it lies;
-    - mine: places of what may be this send's copy: all but those at which another send was told that it lies; own: of
-      these, those on the cluster it was sent to; here: those of its own partition;
+    - era: for a send that overlapped a deletion, the life in which its value is seen at its acknowledged offset;
+    - mine: places of possible copies of this send: all but those at which another send was acknowledged; own: of these,
+      those on the cluster it was sent to; here: those of its own partition;
     - before_ack, before_seen: structs, the previous sends of the process; lost_form.
     """
     rows = _joined(t)
@@ -55,14 +55,14 @@ def suspects(t: Tables) -> DataFrame:
 
 
 def told(place: Column, send: Column) -> Column:
-    """Whether a send was told that it lies at this place, in what may be the same life. Both are structs."""
+    """Whether a send was acknowledged at this place, in what may be the same life. Both are structs."""
     same = [place[name] == send[name] for name in (*PARTITION, "offset")]
     return F.coalesce(reduce(Column.__and__, same) & may_be_same(place["era"], send["era"]), F.lit(False))
 
 
 def may_hold(place: Column, send: Column) -> Column:
-    """Whether a send may have a copy at a place that nobody was told: on another cluster, or, of a send that was told
-    no offset, in its partition."""
+    """Whether a send may have a copy at a place where no send was acknowledged: on another cluster, or, for a send
+    without an acknowledged offset, in its partition."""
     same = (place["origin_topic"] == send["origin_topic"]) & (
         F.coalesce(send["partition"], place["partition"]) == place["partition"]
     )
@@ -119,14 +119,14 @@ def _joined(t: Tables) -> DataFrame:
     rows = rows.withColumn("here", here)
     if not t.transactional or not t.has("records"):
         return rows.withColumn("hidden", F.lit(False))
-    # Told an offset at which the log holds it, aborted: it lies there, though nobody sees it.
+    # Acknowledged at an offset where the log holds it, aborted: it is there, though readers do not see it.
     aborted = t.near_logged.where("txn_end = 'ABORT'").select(*KEY, "offset", "value").distinct()
     rows = rows.join(aborted.withColumn("hidden", F.lit(True)), [*KEY, "offset", "value"], "left")
     return rows.fillna({"hidden": False})
 
 
 def _decided_by_place(rows: DataFrame) -> DataFrame:
-    """Decide `era` of sends that overlapped a deletion and whose value is seen, in one life, where it may lie."""
+    """Decide `era` of sends that overlapped a deletion and whose value is seen, in one life, where it may be."""
 
     def there(p: Column) -> Column:
         same = [p[name] == F.col(name) for name in PARTITION[:2]]
@@ -140,14 +140,14 @@ def _decided_by_place(rows: DataFrame) -> DataFrame:
 def _marked(t: Tables, rows: DataFrame) -> DataFrame:
     false, col = F.lit(False), F.col
     read = F.exists("own", lambda p: p["readers"] > 0)
-    # A writer that notes final reads without marking their polls: then any poll may have been the final one.
+    # A writer may record final reads without marking their polls: then any poll may have been the final one.
     final = F.when(col("max_final").isNull(), read).otherwise(F.exists("own", lambda p: p["final"]))
     stored = F.exists("own", lambda p: p["stored"])
     must = col("outcome").isin("acked", "committed") & ~col("deleted")
     done = F.coalesce("done_ns", "invoke_ns")
 
     def since(start: str) -> Column:
-        """Whether the record lies in a log that starts there; null offset: only if nothing can have expired."""
+        """Whether the record is in a log that starts there; null offset: only if nothing can have expired."""
         return F.coalesce(col("offset") >= col(start), col(start) == 0)
 
     by_log = F.coalesce(col("look_ns") >= done, false)
@@ -166,7 +166,7 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
     asked = _asked(t)
     here_at = F.exists("here", lambda p: p["offset"] == col("offset"))
     start = F.greatest(F.coalesce("log_start", F.lit(0)), F.coalesce("final_start", F.lit(0)))
-    # What was told of an offset binds, however the operation or its transaction ended.
+    # An acknowledged offset is binding, however the operation or its transaction ended.
     answered = must | (col("outcome").isin("unknown", "aborted") & ~col("deleted"))
     answered = answered & (col("offset") >= start) & ~col("hidden")
     strayed = F.exists(
@@ -191,8 +191,8 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
 
 
 def _asked(t: Tables) -> Column:
-    """Whether somebody has to have looked at the record. An imported history may look at a topic on one cluster alone,
-    because only its mirror is shown; nothing is asked of it on the others then."""
+    """Whether the record must have been looked for. An imported history may observe a topic on one cluster only,
+    because it only shows the mirror; then nothing is required of it on the others."""
     if not t.stored.imported or not t.observed:
         return F.lit(True)
     there = [f"{cluster}\t{topic}" for cluster, topic in sorted(t.observed)]
@@ -204,14 +204,15 @@ def _asked(t: Tables) -> Column:
 
 
 def shown_undone(t: Tables, place: Column) -> Column:
-    """Whether a place shows, or its log will show to those who may not see it, what was undone: the row's own send,
-    or any copy that the log of its cluster holds aborted and a read_committed poll returned. Rows as `suspects`."""
+    """Whether a place shows, or its log will show to read_committed readers, an aborted or failed value: the row's own
+    send, or any copy that the log of its cluster holds aborted and a read_committed poll returned. Rows as
+    `suspects`."""
     aborted = F.col("outcome") == "aborted"
     committed = place["stored"] & (place["txn_end"] == "COMMIT")
     by_client = F.when(aborted, place["committed"] | committed).otherwise((place["readers"] > 0) | place["stored"])
     by_client = by_client & undone(place, _this(), F.col("attempts"))
     by_log = place["committed"] & (place["txn_end"] == "ABORT")
-    # There a record that was committed once may have lost its marker, and got another one.
+    # There a committed record may have lost its marker, and got another one.
     rewritten = unclean_clusters(t) | {cluster for cluster, _, _ in t.turns}
     by_log = by_log & ~place["cluster"].isin(*sorted(rewritten)) if rewritten else by_log
     return F.coalesce(by_client, F.lit(False)) | F.coalesce(by_log, F.lit(False))
@@ -225,7 +226,7 @@ def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
     there = F.filter("here", lambda p: F.coalesce(p["txn_end"] != "ABORT", F.lit(True)))
     at = F.transform(there, lambda p: p["offset"])
     first = F.when(F.array_contains(at, col("offset")), col("offset")).otherwise(F.array_min(at))
-    # A record that was read and then lost says nothing of the order of those that stayed.
+    # A record that was read and then lost does not affect the order of those that stayed.
     rows = rows.withColumn("first_seen", F.when(acked & col("lost_form").isNull(), first))
     rows = with_earlier(t, rows)
     same = col("before_seen.client").eqNullSafe(col("client"))
@@ -238,8 +239,8 @@ def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
 
 
 def _torn(t: Tables, rows: DataFrame) -> DataFrame:
-    """Mark records of a transaction that read_committed readers passed over although they were shown another, and
-    those of an undecided one that the log does not hold although it, or a reader, shows another one committed."""
+    """Mark records of a transaction that read_committed readers skipped although they were shown another, and those
+    of an undecided one that the log does not hold although it, or a reader, shows another one committed."""
     col, false = F.col, F.lit(False)
     whole = F.when(col("f") == "txn", F.concat(F.lit("op "), col("op").cast("string")))
     key = F.coalesce("txn", whole, F.concat(F.lit("none "), col("value")))
@@ -247,7 +248,7 @@ def _torn(t: Tables, rows: DataFrame) -> DataFrame:
     ended = F.exists("own", lambda p: F.coalesce(p["stored"] & (p["txn_end"] == "COMMIT"), false))
     stored = F.exists("own", lambda p: p["stored"])
     known = F.coalesce(col("offset"), F.array_min(F.transform("here", lambda p: p["offset"])))
-    # Where nobody ever asked to commit it, what is seen of it was shown too early (`precommitted_read`).
+    # Without any commit request, its visible records were shown too early (`precommitted_read`).
     undecided = (col("outcome") == "unknown") & F.coalesce(col("commit_asked") != NEVER, F.lit(True))
     appended = F.col("offset").isNotNull() | (F.size("own") > 0)
     there = (col("outcome") == "committed") | (undecided & appended)

@@ -23,7 +23,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Container(BaseModel):
-    """The container that the mirror is. image: a name, or `kafka` for the one of MirrorMaker 2."""
+    """The mirror's container. image: a name, or `kafka` for the one of MirrorMaker 2."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,7 +35,7 @@ class Container(BaseModel):
 
 
 class ExternalConfig(BaseModel):
-    """The whole file. start, stop, describe: commands; in the container where there is one, else on this machine."""
+    """The whole file. start, stop, describe: commands; in the container if there is one, else on this machine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,13 +48,14 @@ class ExternalConfig(BaseModel):
     describe: tuple[str, ...] = ()
 
 
-OPTIONS: Final = {CONFIG: "the TOML file that says how the mirror is started, stopped and described; required"}
+OPTIONS: Final = {CONFIG: "the TOML file with the mirror's commands to start, stop and describe it; required"}
 
 
 def read_config(options: Mapping[str, str], texts: Mapping[str, str] | None = None) -> ExternalConfig:
-    """The file that `--mirror-option config=FILE` names. texts: of files that were read before, by their names.
+    """The file that `--mirror-option config=FILE` names. texts: contents of files that were read before, by their
+    names.
 
-    Raises: UsageError naming file, key and mend.
+    Raises: UsageError naming file, key and fix.
     """
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
@@ -74,7 +75,7 @@ def read_config(options: Mapping[str, str], texts: Mapping[str, str] | None = No
         raise UsageError(f"{path}: name either a [container] or a `start` command")
     if config.container is not None and config.container.image == KAFKA_IMAGE and config.container.entry_point:
         raise UsageError(
-            f"{path}: key 'container.entry-point' goes with an image of its own, {KAFKA_IMAGE!r} has the entry point "
+            f"{path}: key 'container.entry-point' needs an image of its own, {KAFKA_IMAGE!r} has the entry point "
             "that starts MirrorMaker 2; leave it out, or name the image"
         )
     for key, words in (("start", config.start), ("stop", config.stop), ("describe", config.describe)):
@@ -87,12 +88,12 @@ def read_config(options: Mapping[str, str], texts: Mapping[str, str] | None = No
 
 
 def filled(text: str, values: Mapping[str, str], *, where: str = "") -> str:
-    """`${name}` replaced. Raises: UsageError for a name that there is not; `$$` is a dollar sign."""
+    """`${name}` replaced. Raises: UsageError for an unknown name; `$$` is a dollar sign."""
     try:
         return string.Template(text).substitute(values)
     except (KeyError, ValueError) as error:
         raise UsageError(
-            f"{where}: {text.strip()[:60]!r} holds a placeholder that there is not ({error}); there are "
+            f"{where}: {text.strip()[:60]!r} holds an unknown placeholder ({error}); there are "
             + ", ".join(f"${{{name}}}" for name in PLACEHOLDERS)
         ) from error
 

@@ -1,8 +1,8 @@
 """Any mirror that can be started as a container or by commands, described in a TOML file (docs/external.md).
 
-`start`, `stop` and `describe` are the user's own; what is told of states and offsets is what `describe` prints. Where
-it prints nothing, states are UNKNOWN and no cut is known: then records that the mirror did not carry before it was
-stopped count as lag as far as the history shows it. It cannot see: whether what `describe` prints is true.
+`start`, `stop` and `describe` are the user's own; states and offsets are those that `describe` prints. Where it prints
+nothing, states are UNKNOWN and no cut is known: then records that the mirror had not copied when it was stopped count
+as lag as far as the history shows it. It cannot see whether the output of `describe` is true.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ExternalMirror(DrivenMirror):
                 self._node.start()
 
     def stop(self, topics: Sequence[str]) -> Cut:
-        """End it; the cut is what `describe` says of it just before and after, where it says so."""
+        """Stop it; the cut is what `describe` reports just before and after, if it does."""
         with self._lock:
             told = {(s.topic, s.partition): s for s in self.describe()}
             if self.config.stop:
@@ -113,7 +113,7 @@ class ExternalMirror(DrivenMirror):
             ) from error
 
     def nodes(self) -> Sequence[Node]:
-        """The container, where it is one."""
+        """The container, if it has one."""
         return [] if self._node is None else [self._node]
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, int | None]:
@@ -135,22 +135,20 @@ class ExternalMirror(DrivenMirror):
         return missing
 
     def revive(self) -> Sequence[str]:
-        """See harness.topology.mirror.Mirror. What was not told to be FAILED is left alone."""
+        """See harness.topology.mirror.Mirror. Partitions that are not reported as FAILED are left alone."""
         failed = [s for s in self.describe() if s.state is PartitionState.FAILED]
         if not failed or self._node is None:
             return []
         end_process(self._node)
         self._node.start()
         names = ", ".join(f"{s.topic}-{s.partition}" for s in failed)
-        return [
-            f"the mirror had given up on {names}, so it was started again: {failed[0].error or 'it says no reason'}"
-        ]
+        return [f"the mirror had given up on {names}, so it was started again: {failed[0].error or 'no reason given'}"]
 
     def record_changes(self, recorder: Recorder) -> None:
-        """See harness.topology.mirror.Mirror. Nothing is told."""
+        """See harness.topology.mirror.Mirror. Records nothing."""
 
     def close(self) -> None:
-        """End a command that still runs."""
+        """Stop a command that still runs."""
         if self._process is not None:
             self._end_command(self._process)
 
@@ -165,7 +163,7 @@ class ExternalMirror(DrivenMirror):
         }
 
     def _partitions(self) -> list[Partition]:
-        """The source's partitions of the topics; those of the last answer where no broker answers."""
+        """The source's partitions of the topics; those of the last answer when no broker answers."""
         with self._lock:
             view = ClusterView(self._source.bootstrap)
             try:
@@ -210,7 +208,7 @@ class ExternalMirror(DrivenMirror):
                 process.wait(timeout=10)
 
     def _run(self, command: Sequence[str]) -> str:
-        """A command's output: in the container where there is one, else on this machine. Raises: MirrorError."""
+        """A command's output: in the container if there is one, else on this machine. Raises: MirrorError."""
         words = [filled(part, self._values()) for part in command]
         if self._node is not None:
             done = self._node.exec(words, timeout_s=_COMMAND_S)

@@ -1,4 +1,4 @@
-"""MirrorMaker 2's checkpoints: what it translated a group's offset to, read from its own topic on the destination.
+"""MirrorMaker 2's checkpoints: its translations of groups' offsets, read from its own topic on the destination.
 
 A checkpoint is one record of `SOURCE.checkpoints.internal` (one partition). Its key holds group, topic on the
 destination and partition; its value a version, the source's offset, the destination's, and the commit's metadata. Both
@@ -41,7 +41,7 @@ def checkpoints_topic(source: str) -> str:
 
 
 def decode(key: bytes, value: bytes) -> Checkpoint | None:
-    """A record of the topic; None for one of another version, or that is none."""
+    """A record of the topic; None for one of another version, or that is no checkpoint."""
     try:
         group, at = _string(key, 0)
         topic, at = _string(key, at)
@@ -66,7 +66,7 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
 
 
 class CheckpointReader:
-    """Reads on from where it was, and records rows of `group_offsets` (event checkpoint). One thread at a time."""
+    """Reads new checkpoints, and records them as rows of `group_offsets` (event checkpoint). One thread at a time."""
 
     def __init__(self, bootstrap: str, *, source: str, destination: str) -> None:
         self._destination = destination
@@ -74,7 +74,7 @@ class CheckpointReader:
         self._consumer.assign([TopicPartition(checkpoints_topic(source), 0, OFFSET_BEGINNING)])
 
     def record(self, recorder: Recorder) -> None:
-        """Store what came since the last call; bounded, and silent where the topic does not exist or nobody answers."""
+        """Store those since the last call; bounded, and no error if the topic does not exist or no broker answers."""
         for message in self._consumer.consume(_BATCH, timeout=_POLL_S):
             found = None if message.error() else decode(message.key() or b"", message.value() or b"")
             if found is None:

@@ -2,8 +2,8 @@
 
 Settings differ from MM2's defaults in two ways only, both meant for tests that last minutes:
 - refreshes, flushes and group rebalances are short, so that a new topic or a restart does not take ten minutes;
-- time-outs of single requests are short, so that a connection into a black hole is given up in seconds. Nothing that
-  bounds retries as a whole is lowered (delivery, transactions): a fault must not make MM2 give up earlier than it
+- time-outs of single requests are short, so that a connection whose packets are dropped is given up in seconds. No
+  limit on retries as a whole is lowered (delivery, transactions): a fault must not make MM2 give up earlier than it
   would in production.
 """
 
@@ -25,7 +25,7 @@ _NEVER_MIRRORED: Final = re.compile(r".*[-.]internal|.*\.replica|__.*|mm2.*\.int
 
 @dataclass(frozen=True, kw_only=True)
 class Mm2Options:
-    """What a user may choose. extra: raw MM2 properties, which win over everything generated."""
+    """Options for the user. extra: raw MM2 properties, which override everything generated."""
 
     read_committed: bool
     exactly_once: bool
@@ -57,7 +57,7 @@ def base_contract(contract: str) -> str:
 def parse_options(contract: str, options: Mapping[str, str]) -> Mm2Options:
     """Validate `--mirror-option NAME=VALUE` pairs for one contract.
 
-    Raises: UsageError with one sentence that names the option and the mend.
+    Raises: UsageError with one sentence that names the option and the fix.
     """
     base = base_contract(contract)
     if base not in CONTRACTS:
@@ -90,7 +90,7 @@ def _value(name: str, text: str, *, of: object) -> bool | int:
 
 def _raw(name: str, text: str) -> str:
     if name.endswith("bootstrap.servers"):
-        raise UsageError(f"mirror option {name} would lead the mirror around the proxies; leave it out")
+        raise UsageError(f"mirror option {name} would make the mirror bypass the proxies; leave it out")
     if "replication.policy" in name:
         raise UsageError(f"mirror option {name} would hide the topics' names; use identity_names=true or false")
     return text
@@ -99,14 +99,14 @@ def _raw(name: str, text: str) -> str:
 def check_aliases(options: Mm2Options, *, aliases: Sequence[str], flows: Sequence[str]) -> None:
     """Refuse raw properties that no MM2 of the test would read: of a cluster or a flow that it does not have.
 
-    aliases: the clusters' letters. flows: `A->B`. Raises: UsageError naming the option and the mend.
+    aliases: the clusters' letters. flows: `A->B`. Raises: UsageError naming the option and the fix.
     """
     prefixes = [*aliases, *flows]
     for name in options.extra:
         alias, _, key = name.partition(".")
         if alias not in prefixes or not key.strip():
             raise UsageError(
-                f"mirror option {name!r} begins with {alias!r}, which is no alias of this test; begin it with "
+                f"mirror option {name!r} begins with {alias!r}, which is not an alias of this test; begin it with "
                 + ", ".join(f"{prefix}." for prefix in prefixes)
             )
 
@@ -208,7 +208,7 @@ def _workers(b: str, options: Mm2Options, *, replicas: str) -> dict[str, str]:
         f"{b}.status.storage.replication.factor": replicas,
         f"{b}.status.storage.partitions": "1",
         f"{b}.config.storage.replication.factor": replicas,
-        # A process that was killed leaves its group after this, and its tasks move at once (default: 5 minutes).
+        # A killed process is removed from its group after this, and its tasks move at once (default: 5 minutes).
         f"{b}.session.timeout.ms": "6000",
         f"{b}.heartbeat.interval.ms": "2000",
         f"{b}.scheduled.rebalance.max.delay.ms": "1000",

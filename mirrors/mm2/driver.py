@@ -1,8 +1,8 @@
 """MirrorMaker 2 in dedicated mode as the mirror under test.
 
-Its processes run in containers of their own and reach both clusters by the links' bootstrap addresses only. What it
-has done is read where it keeps it: source positions, task states and task assignments in its internal topics on the
-destination, over the clients' listener.
+Its processes run in containers of their own and reach both clusters by the links' bootstrap addresses only. Its state
+is read from its internal topics on the destination, over the clients' listener: source positions, task states and
+task assignments.
 
 It cannot see: a task that hangs without failing (its lag shows it), and positions between two flushes of an
 at-least-once mirror (they are reported late, never early).
@@ -34,7 +34,7 @@ _HEAP: Final = "-Xms64m -Xmx384m"
 
 
 class Mm2Mirror(DrivenMirror):
-    """Implements harness.topology.mirror.Mirror. Thread-safe: `describe` may run beside everything else."""
+    """Implements harness.topology.mirror.Mirror. Thread-safe: `describe` may run concurrently with everything else."""
 
     name = "mm2"
 
@@ -50,19 +50,21 @@ class Mm2Mirror(DrivenMirror):
     def capabilities(self) -> Mapping[Capability, Support]:
         """What MM2 as configured can do."""
         options = self.options
-        own_offsets = "MM2 writes records anew: offsets, producer ids and timestamps of batches are its own"
+        own_offsets = "MM2 produces the records again: offsets, producer ids and batch timestamps are its own"
         return {
             Capability.OFFSET_IDENTITY: Support(False, own_offsets),
             Capability.TOPIC_ID: Support(False, "MM2 creates topics by name; the destination picks their IDs"),
             Capability.IDENTITY_NAMES: _when(options.identity_names, "identity_names=false"),
-            Capability.FAILOVER: Support(True, "by ending the process; MM2 keeps nobody from writing before"),
-            Capability.FAILBACK: Support(False, "the way back is another mirror; nothing is truncated on the source"),
+            Capability.FAILOVER: Support(True, "by ending the process; until then MM2 does not prevent writes"),
+            Capability.FAILBACK: Support(
+                False, "failing back takes another mirror; nothing is truncated on the source"
+            ),
             Capability.GROUP_OFFSETS: _when(options.group_offsets, "group_offsets=false"),
             Capability.ACL_SYNC: Support(False, "off: sync.topic.acls.enabled is false"),
             Capability.CONFIG_SYNC: _when(options.config_sync, "config_sync=false"),
             Capability.ABORTED_DATA: Support(
                 not options.read_committed,
-                "aborted records come as plain ones, without markers"
+                "aborted records are copied as plain ones, without markers"
                 if not options.read_committed
                 else "a read_committed source consumer drops aborted records and all markers",
             ),
@@ -97,13 +99,13 @@ class Mm2Mirror(DrivenMirror):
                     self._nodes[number] = self._make(number)
 
     def stop(self, topics: Sequence[str]) -> Cut:
-        """End the processes (gracefully within 20 s, then by SIGKILL) and read where they ended.
+        """Stop the processes (gracefully within 20 s, then by SIGKILL) and read their last positions.
 
-        The cut's source offset is the next one MM2 would have carried, as it stored it: exact when the end was
+        The cut's source offset is the next one MM2 would have copied, as it stored it: exact when the shutdown was
         graceful or the mirror is exactly-once; after a kill of an at-least-once mirror the destination may hold a
-        little more. 0 where nothing was ever carried. With some topics left, MM2 starts again for these.
+        little more. 0 where nothing was ever copied. With some topics left, MM2 starts again for these.
 
-        Raises: MirrorError when the destination does not tell the positions.
+        Raises: MirrorError when the positions cannot be read from the destination.
         """
         with self._lock:
             for node in self._nodes.values():
@@ -122,8 +124,8 @@ class Mm2Mirror(DrivenMirror):
     def describe(self) -> Sequence[PartitionStatus]:
         """States and offsets now, bounded to some seconds also while clusters are broken.
 
-        `lag` counts source offsets, so markers and aborted records add to it while records flow; a partition that
-        has come to rest is counted exactly.
+        `lag` counts source offsets, so markers and aborted records add to it while records flow; an idle partition
+        is counted exactly.
         """
         with self._lock:
             dead = self._dead()
@@ -138,14 +140,14 @@ class Mm2Mirror(DrivenMirror):
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
         """See harness.topology.mirror.Mirror. Judged by MM2's stored positions and the source's readable records."""
-        watch = self._new_watch()  # its own, so that `describe` goes on meanwhile
+        watch = self._new_watch()  # its own, so that `describe` still works meanwhile
         try:
             return watch.await_caught_up(topics, timeout_s=timeout_s)
         finally:
             watch.close()
 
     def revive(self) -> Sequence[str]:
-        """See harness.topology.mirror.Mirror. A failed task of MM2 stays failed until its process starts anew."""
+        """See harness.topology.mirror.Mirror. A failed task of MM2 stays failed until its process restarts."""
         failed: dict[str, list[str]] = {}
         for status in self.describe():
             if status.state is PartitionState.FAILED:
@@ -163,7 +165,7 @@ class Mm2Mirror(DrivenMirror):
         ]
 
     def record_changes(self, recorder: Recorder) -> None:
-        """See harness.topology.mirror.Mirror: the checkpoints that MM2 wrote. It tells of nothing else."""
+        """See harness.topology.mirror.Mirror: the checkpoints that MM2 wrote. It reports nothing else."""
         if not self.options.group_offsets:
             return
         with self._lock:
@@ -220,12 +222,12 @@ class Mm2Mirror(DrivenMirror):
             result = node.exec(["sh", "-c", f"echo {text} | base64 -d > {CONFIG_PATH}"])
             if result.exit_code:
                 raise MirrorError(f"{node.name}: {CONFIG_PATH} cannot be written: {result.output.strip()}")
-            node.kill()  # at once: with the old list it must not come as far as its first record
+            node.kill()  # at once: with the old list it must not get to its first record
 
     def _forget_tasks(self) -> None:
-        """Delete the topic that holds the tasks' configurations; MM2 makes it anew when it starts.
+        """Delete the topic that holds the tasks' configurations; MM2 recreates it when it starts.
 
-        Otherwise the old tasks run until the new configuration has been spread, and carry records beyond the cut.
+        Otherwise the old tasks run until the new configuration has spread, and copy records beyond the cut.
         """
         topic = internal_topic("configs", self.source)
         try:
@@ -249,7 +251,7 @@ class Mm2Mirror(DrivenMirror):
         return "no mirror process runs: " + ", ".join(f"{name} is {state}" for name, state in states.items())
 
     def _explain(self) -> str:
-        """For a time-out's message: what the mirror says of itself."""
+        """The mirror's own status, for a time-out's message."""
         found = "; ".join(
             f"{s.topic}-{s.partition} is {s.state}" + (f" ({s.error})" if s.error else "")
             for s in list(self.describe())[:4]

@@ -1,4 +1,4 @@
-"""A MirrorMaker 2 process from outside: its end, and the errors in its log."""
+"""A MirrorMaker 2 process from outside: stopping it, and the errors in its log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STOP_S: Final = 20.0
 
 
 def end_process(node: Node) -> None:
-    """End a process: SIGTERM, a bounded wait, SIGKILL. A frozen one is thawed first, since it could not obey."""
+    """End a process: SIGTERM, a bounded wait, SIGKILL. A frozen one is thawed first: it could not handle the signal."""
     if node.state() is NodeState.PAUSED:
         node.unpause()
     if node.state() is not NodeState.RUNNING:
@@ -35,7 +35,7 @@ def logged_errors(log: str) -> list[str]:
     found = []
     lines = iter(log.splitlines())
     for line in lines:
-        if "] ERROR " not in line or "MirrorCheckpointConnector" in line:  # refused on purpose without group offsets
+        if "] ERROR " not in line or "MirrorCheckpointConnector" in line:  # expected without group offsets
             continue
         words = [line.partition("] ERROR ")[2]]
         for following in lines:

@@ -1,7 +1,7 @@
-"""What MirrorMaker 2 keeps in its internal topics on the destination, decoded. Pure.
+"""Decodes MirrorMaker 2's internal topics on the destination. Pure.
 
 Kafka Connect stores, as JSON without schemas:
-- `mm2-offsets.A.internal`: key [connector, {cluster, topic, partition}], value {offset: last source offset carried};
+- `mm2-offsets.A.internal`: key [connector, {cluster, topic, partition}], value {offset: last source offset copied};
 - `mm2-status.A.internal`: key `status-task-CONNECTOR-N`, value {state, trace, worker_id, generation};
 - `mm2-configs.A.internal`: key `task-CONNECTOR-N`, value {properties: {task.assigned.partitions: "topic-0,topic-1"}}.
 """
@@ -32,7 +32,7 @@ def internal_topic(kind: str, source: str) -> str:
 
 
 def positions(entries: Compacted, source: str) -> dict[tuple[str, int], int]:
-    """Offsets topic → (topic on the source, partition) → next source offset to be carried."""
+    """Offsets topic → (topic on the source, partition) → next source offset to be copied."""
     found = {}
     for key, value in entries.items():
         parsed = _json(key)
@@ -59,7 +59,7 @@ def task_states(entries: Compacted) -> dict[int, TaskState]:
 
 
 def task_partitions(entries: Compacted) -> dict[tuple[str, int], int]:
-    """Configs topic → (topic, partition) → number of the task that carries it."""
+    """Configs topic → (topic, partition) → number of the task that copies it."""
     prefix = f"task-{SOURCE_CONNECTOR}-"
     commit = _json(entries.get(f"commit-{SOURCE_CONNECTOR}".encode()))
     tasks = int(commit["tasks"]) if isinstance(commit, dict) and "tasks" in commit else None
@@ -69,7 +69,7 @@ def task_partitions(entries: Compacted) -> dict[tuple[str, int], int]:
         if not (name.startswith(prefix) and name[len(prefix) :].isdigit() and isinstance(config, dict)):
             continue
         task = int(name[len(prefix) :])
-        if tasks is not None and task >= tasks:  # a leftover of a time with more tasks
+        if tasks is not None and task >= tasks:  # left over from when there were more tasks
             continue
         for part in str(config.get("properties", {}).get("task.assigned.partitions", "")).split(","):
             topic, dash, number = part.rpartition("-")

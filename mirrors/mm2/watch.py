@@ -1,7 +1,7 @@
-"""Looks at a MirrorMaker 2: positions and task states from its internal topics, log ends from both clusters.
+"""Observes a MirrorMaker 2: positions and task states from its internal topics, log ends from both clusters.
 
-Positions are read before the source's log ends, so that "lag 0" says: all that the source held when the look began
-had been carried. Every look is bounded, whatever is broken.
+Positions are read before the source's log ends, so that "lag 0" means: all that the source held when the snapshot
+began had been copied. Every snapshot is bounded, whatever is broken.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mirrors.tail import TailReader
 Partition = tuple[str, int]
 _LOOK_S: Final = 2.0
 _COUNT_S: Final = 1.5
-_COUNT_MOST: Final = 10_000  # offsets that are worth reading to tell an exact lag
-_CALM_S: Final = 5.0  # a position beyond the source's end must hold still this long to count as caught up
+_COUNT_MOST: Final = 10_000  # most offsets to read for an exact lag
+_CALM_S: Final = 5.0  # a position beyond the source's end must be unchanged this long to count as caught up
 _PAUSE_S: Final = 0.3
 
 
 @dataclass(kw_only=True)
 class Goal:
-    """What one partition has to reach: its source end at the call, and the last readable record below it.
+    """The target of one partition: its source end at the call, and the last readable record below it.
 
     last: None until it was looked up, -1 when there is none.
     """
@@ -41,10 +41,10 @@ class Goal:
     _beyond_at: int = -1
 
     def reached(self, position: int, *, source_end: int | None, now: float) -> bool:
-        """Whether a mirror at this position has carried everything below the end.
+        """Whether a mirror at this position has copied everything below the end.
 
         source_end: the source's end now (None: not known). A position beyond that was lost with the source's tail;
-        it must hold still for some seconds. now: seconds, monotonic.
+        it must be unchanged for some seconds. now: seconds, monotonic.
         """
         if position > self.end and (source_end is None or position > source_end):
             if self._beyond_at != position:
@@ -55,7 +55,7 @@ class Goal:
 
 @dataclass(kw_only=True)
 class _Look:
-    """Everything known at one moment."""
+    """One snapshot."""
 
     positions: Mapping[Partition, int]
     tasks: Mapping[int, state.TaskState]
@@ -80,7 +80,7 @@ class Mm2Watch:
         self._source_view = ClusterView(source.bootstrap)
         self._destination_view = ClusterView(destination.bootstrap)
         self._tail = TailReader(source.bootstrap, isolation="read_committed" if read_committed else "read_uncommitted")
-        self._before: dict[Partition, tuple[int, int]] = {}  # position and source end at the last look
+        self._before: dict[Partition, tuple[int, int]] = {}  # position and source end of the last snapshot
 
     def describe(self, topics: Sequence[str], *, process_error: str | None) -> list[PartitionStatus]:
         """One status per partition of these topics. process_error: why no process runs, None when one does."""
@@ -104,11 +104,11 @@ class Mm2Watch:
         ]
 
     def cut(self, topics: Sequence[str]) -> Cut:
-        """Where an ended mirror stands. Raises: MirrorError when the destination does not say."""
+        """The cut of a stopped mirror. Raises: MirrorError when the destination does not answer."""
         look = self._look(topics, timeout_s=15.0)
         if not look.fresh:
             raise MirrorError(
-                f"cluster {self._destination.name} did not give MM2's positions "
+                f"cluster {self._destination.name} did not return MM2's positions "
                 f"({self._topics['offsets']}) within 15 s: the cut is not known"
             )
         partitions = {p for p in {*look.source_ends, *look.positions} if p[0] in topics}
@@ -118,7 +118,7 @@ class Mm2Watch:
             if end is None and (self._to_destination(topic), number) in look.destination_ends:
                 raise MirrorError(
                     f"partition {self._to_destination(topic)}-{number} of cluster {self._destination.name} "
-                    "has no leader that tells its log end: the cut is not known"
+                    "has no leader that reports its log end: the cut is not known"
                 )
             offsets[(topic, number)] = (look.positions.get((topic, number), 0), end or 0)
         return Cut(offsets)
@@ -126,8 +126,8 @@ class Mm2Watch:
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> dict[Partition, int | None]:
         """See harness.topology.mirror.Mirror.
 
-        A partition whose stored position lies beyond the source's end (the source was truncated by an unclean
-        election) counts as caught up when the position holds still for 5 s; MM2 by then has seen the truncation.
+        A partition whose stored position is beyond the source's end (the source was truncated by an unclean
+        election) counts as caught up when the position is unchanged for 5 s; MM2 has seen the truncation by then.
         """
         deadline = time.monotonic() + timeout_s
         goals: dict[Partition, Goal] = {}
@@ -175,13 +175,13 @@ class Mm2Watch:
         )
         look.source_ends = _ends(self._source_view, topics, read_committed=self._read_committed)
         look.destination_ends = _ends(self._destination_view, remote, read_committed=False)
-        if not look.source_ends:  # no broker of the source answers: what is known of the partitions all the same
+        if not look.source_ends:  # no broker of the source answers: use the partitions known so far
             known = {p for p in {*look.positions, *look.assignment} if p[0] in topics}
             look.source_ends = dict.fromkeys(known, None)
         return look
 
     def _exact_lags(self, look: _Look) -> dict[Partition, int]:
-        """Exact lags of partitions at rest: position and source end as at the last look."""
+        """Exact lags of partitions at rest: position and source end as in the last snapshot."""
         if not look.fresh:
             return {}
         ranges = {}
@@ -210,7 +210,7 @@ class Mm2Watch:
             status = PartitionState.UNKNOWN
             error = error or f"cluster {self._destination.name} did not give MM2's positions in time"
         elif task is not None and task.state == "FAILED":
-            status, error = PartitionState.FAILED, task.error or "its task failed without a word"
+            status, error = PartitionState.FAILED, task.error or "its task failed without a reason"
         elif position is None and (task is None or task.state != "RUNNING"):
             status = PartitionState.PREPARING
         else:
@@ -278,9 +278,9 @@ class Mm2Watch:
         for p in open_partitions:
             if p in counts:
                 missing[p] = counts[p][0]
-            elif p in goals and goals[p].end > positions.get(p, 0):  # too many to read: offsets, an upper bound
+            elif p in goals and goals[p].end > positions.get(p, 0):  # too many to read: the offsets are an upper bound
                 missing[p] = goals[p].end - positions.get(p, 0)
-            else:  # its end is not known, or its position lies beyond it and did not hold still
+            else:  # its end is not known, or its position is beyond it and was not stable
                 missing[p] = None
         return missing
 

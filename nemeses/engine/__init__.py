@@ -1,1 +1,1 @@
-"""What runs nemeses: the schedule, faults under way, their undoing, and what they may hold."""
+"""Runs nemeses: the schedule, live faults, their undo, and their claims."""

@@ -1,8 +1,8 @@
-"""Runs a schedule against a topology: inject at its time, hold, heal; every step recorded, everything bounded.
+"""Runs a schedule against a topology: inject each fault at its time, hold, heal; all recorded, all bounded.
 
-One thread per fault that is under way. An error of a fault is recorded and ends that fault, never the run. On `stop`
-no new fault begins, waits are cut short, and what is live stays so until `heal_all`, which undoes it in reverse order
-of injection, whatever happened to the threads.
+One thread per live fault. An error of a fault is recorded and ends that fault, never the run. On `stop` no new fault
+begins, waits are cut short, and live faults stay until `heal_all`, which undoes them in reverse order of injection,
+whatever happened to the threads.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from nemeses.engine.outcomes import FaultOutcome, FaultState, Healing
 from nemeses.engine.running import Fault
 from nemeses.reservations import Claims
 
-HEALTH_FAULT_ID = -1  # the row of table `faults` that says how healing everything ended
-THREADS_S = 15.0  # for threads to notice that the run ends
+HEALTH_FAULT_ID = -1  # the row of table `faults` with the outcome of healing everything
+THREADS_S = 15.0  # for threads to notice that the run is ending
 
 
 class Conductor:
-    """Use as a context manager, or call `heal_all` yourself: nothing else undoes what is live at the end."""
+    """Use as a context manager, or call `heal_all` yourself: nothing else undoes live faults at the end."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Conductor:
         self._main.start()
 
     def stop(self) -> None:
-        """Begin no new fault and cut waits short. Returns at once; `heal_all` undoes what is live."""
+        """Begin no new fault and cut waits short. Returns at once; `heal_all` undoes live faults."""
         self._stop.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until every fault is over (or, after `stop`, left alone) or the time is; returns whether they are."""
+        """Wait until every fault is over (or, after `stop`, left alone) or the time is up; returns whether they are."""
         deadline = time.monotonic() + timeout_s
         if self._main.ident is not None:
             self._main.join(timeout_s)
@@ -81,12 +81,12 @@ class Conductor:
         return not any(thread.is_alive() for thread in (self._main, *self._threads_now()))
 
     def outcomes(self) -> tuple[FaultOutcome, ...]:
-        """How each fault stands, in the schedule's order. Never blocks for long."""
+        """The current outcome of each fault, in the schedule's order. Never blocks for long."""
         with self._lock:
             return tuple(self._outcomes[spec.fault_id] for spec in self._schedule)
 
     def bites(self) -> int:
-        """How many faults were proven to act so far."""
+        """How many faults were proven to take effect so far."""
         return sum(outcome.bit is True for outcome in self.outcomes())
 
     @property
@@ -99,9 +99,9 @@ class Conductor:
         return self._crash
 
     def heal_all(self, *, timeout_s: float = 180.0) -> Healing:
-        """End it: stop, undo what is live in reverse order, look whether everything is well, record that.
+        """End it: stop, undo live faults in reverse order, check whether everything is healthy, record that.
 
-        Never raises for what it meets; a second call returns the first one's result once everything is undone.
+        Never raises for failures; a second call returns the first one's result once everything is undone.
         """
         with self._healing_lock:
             if self._healing is not None and all(fault.over for fault in self._order):
@@ -132,7 +132,7 @@ class Conductor:
             error = bounded(fault.finish, timeout_s=timeout_s, what=f"heal {name}")
         except Exception as failure:
             error = f"{name}: {failure}"
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # report only the first error
                 bounded(fault.force, timeout_s=THREADS_S, what=f"give up {name}")
         return [error] if error else []
 

@@ -1,4 +1,4 @@
-"""Is everything well again: nodes run, links pass, every replica is in sync."""
+"""Checks whether everything is healthy again: nodes run, links pass, every replica is in sync."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nemeses.support.probes import out_of_sync, stopped_by_signal
 
 T = TypeVar("T")
 
-LEAST_S = 2.0  # what each look gets, even when the time is up
+LEAST_S = 2.0  # what each check gets, even when the time is up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What is not well. seen: the same in one line. unhealed: those of the problems that are the harness's business and
-    not the mirror's own. A mirror whose process has ended is its own, and that its process then lacks among the in-sync
-    replicas; no mirror removes, pauses or stops (SIGSTOP) itself."""
+    """The problems found. seen: the same in one line. unhealed: those that the harness has to heal, without the
+    mirror's own. A mirror's process that ended by itself, and is therefore missing from in-sync sets, is the mirror's
+    own problem; no mirror removes, pauses or stops (SIGSTOP) itself."""
 
     problems: tuple[str, ...]
     unhealed: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Health:
 def bounded(action: Callable[[], T], *, timeout_s: float, what: str) -> T:
     """Call in a thread of its own and give up waiting, but not the thread, after the time.
 
-    For calls that promise to be bounded: a promise that the engine may break.
+    For calls that should be bounded, which the container engine does not guarantee.
     Raises: WaitTimeoutError, and whatever the action raises.
     """
     result: list[T] = []
@@ -51,7 +51,7 @@ def bounded(action: Callable[[], T], *, timeout_s: float, what: str) -> T:
     def run() -> None:
         try:
             result.append(action())
-        except BaseException as error:  # handed to the caller
+        except BaseException as error:  # re-raised in the caller
             failure.append(error)
 
     thread = Thread(target=run, name=f"bounded: {what}", daemon=True)
@@ -65,7 +65,7 @@ def bounded(action: Callable[[], T], *, timeout_s: float, what: str) -> T:
 
 
 def check(topology: Topology, *, timeout_s: float, idle: Collection[str] = ()) -> Health:
-    """Look at everything, waiting up to the time for what is still on its way. Never raises for what it finds.
+    """Check everything, waiting up to the time-out for recovery. Never raises for what it finds.
 
     idle: names of nodes that need not run, such as those of a mirror that a scenario has stopped.
     """
@@ -73,7 +73,7 @@ def check(topology: Topology, *, timeout_s: float, idle: Collection[str] = ()) -
     down: set[str] = set()
 
     def left(*needed: str) -> float:
-        """Nothing brings back what is down once everything is healed: what needs its nodes is not waited for."""
+        """Time left, or none for a check that needs nodes that are down: after healing nothing starts them."""
         return LEAST_S if down & set(needed) else max(LEAST_S, deadline - time.monotonic())
 
     looks: list[tuple[str, Callable[[], str | None]]] = []
@@ -95,7 +95,7 @@ def check(topology: Topology, *, timeout_s: float, idle: Collection[str] = ()) -
     problems, unhealed = [], []
     for what, action in looks:
         try:
-            found = bounded(action, timeout_s=left() + LEAST_S, what=f"look at {what}")
+            found = bounded(action, timeout_s=left() + LEAST_S, what=f"check {what}")
         except Exception as error:
             found = f"{what}: {error}"
         if found:
@@ -107,11 +107,11 @@ def check(topology: Topology, *, timeout_s: float, idle: Collection[str] = ()) -
 
 
 def _ended(mirror: Node) -> bool:
-    """Whether a mirror's process is not there, or does not work, through nobody's doing but its own."""
+    """Whether a mirror's process ended, or does not work, by itself."""
     try:
         state = mirror.state()
         return state is NodeState.STOPPED or (state is NodeState.RUNNING and not stopped_by_signal(mirror))
-    except ShatterError:  # neither the engine nor the container tells
+    except ShatterError:  # neither the engine nor the container answers
         return True
 
 
@@ -128,7 +128,9 @@ def _node(node: Node) -> str | None:
     state = node.state()
     if state is not NodeState.RUNNING:
         return f"{node.name} is {state}"
-    if node.role is not NodeRole.PROXY and stopped_by_signal(node):  # no fault stops the proxy, and it has no shell
+    if node.role is not NodeRole.PROXY and stopped_by_signal(
+        node
+    ):  # no fault stops the proxy, and its container has no shell
         return f"{node.name} is stopped by a signal"
     return None
 

@@ -1,4 +1,4 @@
-"""How each fault of a schedule went, and how the healing of them all ended."""
+"""The outcome of each fault of a schedule, and of healing them all."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from nemeses.engine.health import Health
 
 
 class FaultState(StrEnum):
-    """Where one fault is."""
+    """The state of one fault."""
 
     WAITING = "waiting"  # its time has not come
     INJECTING = "injecting"
     LIVE = "live"
     HEALED = "healed"
-    UNHEALED = "unhealed"  # healing failed, or the system was not well after it
-    SKIPPED = "skipped"  # not injected, on purpose; `why` says for what
-    FAILED = "failed"  # could not be injected; what had been done of it was undone
-    UNDONE = "undone"  # the run ended while it was injected; what had been done of it was undone
+    UNHEALED = "unhealed"  # healing failed, or the system was not healthy after it
+    SKIPPED = "skipped"  # deliberately not injected; `why` has the reason
+    FAILED = "failed"  # could not be injected; acts done so far were undone
+    UNDONE = "undone"  # the run ended during its injection; acts done so far were undone
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaultOutcome:
-    """One fault. bit: whether it was proven to act; None before that is known. why: what was seen, or the error."""
+    """One fault. bit: whether it was proven to take effect; None before that is known. why: what was seen, or the
+    error."""
 
     spec: FaultSpec
     state: FaultState
@@ -35,12 +36,12 @@ class FaultOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Healing:
-    """How healing everything ended. errors: what could not be undone or seen well, in the order met."""
+    """How healing everything ended. errors: failed undos and failed health checks, in order."""
 
     errors: tuple[str, ...]
     health: Health
 
     @property
     def ok(self) -> bool:
-        """Whether everything is undone and well."""
+        """Whether everything is undone and healthy."""
         return not self.errors and self.health.ok

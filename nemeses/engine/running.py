@@ -1,4 +1,4 @@
-"""One fault under way: injects, holds and heals it, records every step; can be taken over when its thread is lost."""
+"""One live fault: injects, holds and heals it, records every step; can be taken over when its thread is stuck."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nemeses.reservations import Claims, FaultSkippedError
 from nemeses.support.probes import await_back
 from nemeses.undo import UndoStack
 
-BACK_S = 60.0  # for nodes of a fault that failed half-way
+BACK_S = 60.0  # time for nodes of a half-injected fault to come back
 
 OVER = frozenset({FaultState.HEALED, FaultState.SKIPPED, FaultState.FAILED, FaultState.UNDONE})
 
@@ -58,20 +58,22 @@ class Fault:
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is left to undo."""
+        """Whether nothing is left to undo."""
         return self._outcome.state in OVER and not len(self._context.undo)
 
     def run(self) -> None:
-        """Inject, hold, heal. Leaves a live fault alone when the run ends: then `finish` heals it."""
+        """Inject, hold, heal. When the run ends a live fault is left as it is: `finish` heals it."""
         until_ns = self._clock.now_ns() + int(self.spec.duration_s * 1e9)
         live = self._inject()
-        if self._context.undo.closed:  # it was given up meanwhile, and what it did last may have outlived that
+        if (
+            self._context.undo.closed
+        ):  # it was given up meanwhile, and its last act may have taken effect after its undo
             self._context.undo.run_again()
         elif live and not self._stop.wait(max(0.0, (until_ns - self._clock.now_ns()) / 1e9)):
             self.heal()
 
     def heal(self) -> str | None:
-        """Undo it and wait until the system is well; returns what went wrong. Again and again harmless."""
+        """Undo it and wait until the system is healthy; returns what went wrong. Safe to call repeatedly."""
         with self._lock:
             if self.over or self._injected is None:
                 return None
@@ -94,12 +96,12 @@ class Fault:
         return self.heal()
 
     def abandon(self, why: str) -> str | None:
-        """Refuse every further act of its thread and undo what is registered; returns what went wrong."""
+        """Refuse further acts of its thread and undo what is registered; returns what went wrong."""
         self._context.undo.close()
         return self._undo_half(why, FaultState.UNDONE)
 
     def force(self) -> list[str]:
-        """Undo what is registered without waiting for anybody: when healing itself hangs. Returns the errors."""
+        """Undo what is registered without waiting: for when healing itself hangs. Returns the errors."""
         self._context.undo.close()
         return self._context.undo.run()
 
@@ -142,7 +144,7 @@ class Fault:
             if acted and not errors:
                 errors = self._await_held_nodes()
             if acted or errors:
-                self._record("heal", ok=not errors, result="; ".join(errors) or "what had been done was undone")
+                self._record("heal", ok=not errors, result="; ".join(errors) or "its acts were undone")
             self._set(FaultState.UNHEALED if errors else state, bit=False, why="; ".join([why, *errors]))
             if not errors:
                 self._claims.release(self.spec.fault_id)
@@ -178,7 +180,7 @@ class Fault:
         self._report(self._outcome)
 
     def _record(self, action: str, *, ok: bool, result: str, params: Mapping[str, Any] | None = None) -> None:
-        """Recording must never stop a healing: its errors are kept, and the run ends by them elsewhere."""
+        """Recording must never stop a healing: its errors are kept, and end the run elsewhere."""
         try:
             self._recorder.fault(
                 fault_id=self.spec.fault_id,

@@ -3,8 +3,8 @@
 Pure. The load is cut into windows. A window holds one or several faults of different nemeses that begin near its
 start and are healed, with the time that healing takes, before its end; about one window in four is quiet, and so are
 the first and the last seconds. Two faults of one window never act on the same link, mirror, or (unless it has the
-nodes to spare) cluster. Every selected nemesis occurs at least once. Those that wait for their moment over the whole
-run stand in no window, once each.
+nodes to spare) cluster. Every selected nemesis occurs at least once. Those that wait for a trigger during the whole
+run are outside the windows, once each.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ QUIET_END_S = 4.0
 QUIET_SHARE = 0.25  # of windows
 MOST_AT_ONCE = 3
 STAGGER_S = 1.0  # faults of one window begin within this time
-SHARE_OF_LOAD = 1 / 6  # the longest a fault lasts, where the nemesis allows it
+SHARE_OF_LOAD = 1 / 6  # the longest that a fault lasts, if the nemesis allows it
 
 
 def least_time_limit_s(names: Sequence[str]) -> float:
-    """The least load time, in whole seconds, in which each of these nemeses can act once.
+    """The minimum load time, in whole seconds, in which each of these nemeses can act once.
 
     Raises: UsageError for an unknown nemesis.
     """
@@ -96,11 +96,11 @@ class _Drawing:
         return tuple(dataclasses.replace(spec, fault_id=number) for number, spec in enumerate(self._faults, start=1))
 
     def _reserve(self) -> float:
-        """Time that must be left for the nemeses that have not acted yet, one after the other."""
+        """Time to reserve for the nemeses that have not acted yet, one after the other."""
         return sum(s.nemesis.timing.need_s for s in self._due)
 
     def _choose(self, at: float) -> list[tuple[Selection, Target]]:
-        """The faults of the window that begins here: the first one due, then others that fit beside it."""
+        """The faults of the window that begins here: the first one due, then others that can act at the same time."""
         room = self._end - at
         fitting = [s for s in self._selections if s.nemesis.timing.need_s <= room]
         order = [*self._due, *self._rng.sample(fitting, len(fitting))]
@@ -112,7 +112,7 @@ class _Drawing:
             if any(selection is other for other, _ in chosen):
                 continue
             if chosen and selection.nemesis.timing.need_s > room - self._reserve():
-                continue  # what is still due would not fit after it
+                continue  # the nemeses still due would not fit after it
             candidates = list(self._targets[selection.text])
             self._rng.shuffle(candidates)
             free = next((t for t in candidates if self._beside(selection, t, chosen)), None)
@@ -122,7 +122,7 @@ class _Drawing:
         return chosen
 
     def _beside(self, selection: Selection, target: Target, chosen: Sequence[tuple[Selection, Target]]) -> bool:
-        """Whether a fault can act beside those already chosen for the window."""
+        """Whether a fault can act together with those already chosen for the window."""
         if any(_wants_writes(s, t) for s, t in ((selection, target), *chosen)) and chosen:
             return False
         kind = selection.nemesis.kind
@@ -162,7 +162,7 @@ class _Drawing:
 
 
 def _wants_writes(selection: Selection, target: Target) -> bool:
-    """Whether it acts by what is written to a destination, and so needs the source, the mirror and the links well."""
+    """Whether it needs writes to a destination, and so a healthy source, mirror and links."""
     return selection.nemesis.loses_acknowledged and target.cluster != SOURCE
 
 
@@ -183,7 +183,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def from_json(stored: object, *, where: str = "the stored schedule") -> tuple[FaultSpec, ...]:
-    """What `to_json` made, for a replay.
+    """Reads the output of `to_json`, for a replay.
 
     Raises: UsageError that names the entry and the key that is missing, unknown or of the wrong kind.
     """

@@ -1,4 +1,4 @@
-"""What a user may write for a nemesis: `NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE …]`.
+"""The syntax of a nemesis: `NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE …]`.
 
 Examples: `broker-kill`; `unclean-election:A`; `broker-pause:B/leader+how=sigstop`; `link-partition:A/all+mode=down`.
 A link is named by the cluster at its far end. What is not fixed is drawn from the seed.
@@ -21,7 +21,7 @@ _FORM = re.compile(r"(?P<name>[^:+]+)(:(?P<cluster>[^/+]*)(/(?P<role>[^+]*))?)?(
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """A nemesis with what the user fixed of it. text: as the user wrote it."""
+    """A nemesis with the parts that the user fixed. text: as the user wrote it."""
 
     text: str
     nemesis: Nemesis
@@ -30,19 +30,19 @@ class Selection:
     fixed: Mapping[str, str] = field(default_factory=dict)
 
     def narrowed(self, shape: Shape) -> Shape:
-        """The shape with the crash points that are left by what the user fixed."""
+        """The shape with only the crash points that match what the user fixed."""
         left = tuple(p for p in shape.crash_points if all(p.get(k, v) == v for k, v in self.fixed.items()))
         return dataclasses.replace(shape, crash_points=left)
 
     def targets(self, shape: Shape) -> Sequence[Target]:
         """The targets to draw from: those of the nemesis that the user did not rule out.
 
-        Raises: UsageError when none is left, with what is needed or what there is.
+        Raises: UsageError when none is left, with what is needed or available.
         """
         possible = self.nemesis.targets(self.narrowed(shape))
         if not possible and self.fixed and self.nemesis.targets(shape):
             points = [f"route={point['route']}+step={point['step']}" for point in shape.crash_points]
-            raise UsageError(f"nemesis {self.text!r}: the run does not come to it; {closest(self.text, points)}")
+            raise UsageError(f"nemesis {self.text!r}: the run does not reach it; {closest(self.text, points)}")
         if not possible:
             raise UsageError(f"nemesis {self.nemesis.name} cannot act on this run: it needs {self.nemesis.needs}")
         clusters = sorted({target.cluster for target in possible})
@@ -58,7 +58,7 @@ class Selection:
 
 
 def parse(text: str) -> Selection:
-    """Raises: UsageError that names the part that is wrong and what is right."""
+    """Raises: UsageError that names the wrong part and the valid values."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise UsageError(

@@ -1,1 +1,1 @@
-"""What several nemeses share: roles, probes, ways to cut, freeze and elect."""
+"""Shared by several nemeses: roles, probes, ways to cut, freeze and elect."""

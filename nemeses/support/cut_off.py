@@ -1,7 +1,7 @@
-"""What faults share that let the source lose something which its mirror has not read: the link is cut meanwhile.
+"""Shared by faults that make the source lose records which its mirror has not read: the link is cut meanwhile.
 
-What the source had when the cut was proven is the most that a mirror can have; what comes behind it is out of its reach
-until the link is healed.
+The source's log when the cut was proven is the most that a mirror can have; later records are out of its reach until
+the link is healed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CutOff:
     reach: Mapping[tuple[str, int], int]
 
     def partitions(self) -> list[PartitionInfo]:
-        """The partitions with a leader now, of the test's topics."""
+        """The partitions of the test's topics that have a leader now."""
         topics = {topic for topic, _ in self.reach}
         found = [info for topic in sorted(topics) for info in self.cluster.partitions(topic)]
         return [info for info in found if info.leader is not None and (info.topic, info.partition) in self.reach]
@@ -52,7 +52,7 @@ class CutOff:
 
 
 def cut_off(context: FaultContext, spec: FaultSpec) -> CutOff:
-    """Cut the mirror's link to the source, and learn how far the mirror can have come.
+    """Cut the mirror's link to the source, and find out how far the mirror can have got.
 
     Raises: FaultSkippedError; FaultError when requests still pass.
     """
@@ -79,16 +79,16 @@ class SourceCutOff(Nemesis):
     roles: tuple[str, ...] = ("all",)
 
     def targets(self, shape: Shape) -> Sequence[Target]:
-        """The source of the first mirror; nothing where no link leads to it through the proxy."""
+        """The source of the first mirror; nothing if no link leads to it through the proxy."""
         reachable = shape.links is None or SOURCE in shape.links
         return (Target(SOURCE, self.roles[0]),) if SOURCE in shape.brokers and reachable else ()
 
     def draw(self, rng: Random, shape: Shape, target: Target) -> dict[str, Any]:
-        """Nothing is left to choose; the draw keeps the schedule of a seed apart from that of another."""
+        """Nothing to choose; the draw makes the schedules of different seeds differ."""
         return {"link": target.cluster, "pick": rng.randrange(1_000_000)}
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
-        """Join the link, and wait until requests pass where they passed before; what the source lost stays gone."""
+        """Heal the link, and wait until requests pass where they passed before; what the source lost stays lost."""
         errors = context.undo.run()
         if errors:
             raise FaultError("; ".join(errors))
@@ -97,7 +97,7 @@ class SourceCutOff(Nemesis):
 
 
 def first_gap(cluster: Cluster, info: PartitionInfo, offset: int) -> tuple[int, int] | None:
-    """The first offsets (first, last) at or behind `offset` that the leader's log has no record for; None without one.
+    """The first gap (first, last) at or after `offset` in the leader's log; None without one.
 
     Raises: ClusterError.
     """
@@ -134,5 +134,5 @@ def gap_in(records: bytes, offset: int) -> tuple[int, int] | None:
 
 
 def names(partitions: Mapping[tuple[str, int], Any]) -> str:
-    """`topic-0 …` of partitions with what is known of each."""
+    """The partitions as `topic-0 VALUE`, comma-separated."""
     return ", ".join(f"{topic}-{partition} {what}" for (topic, partition), what in sorted(partitions.items()))

@@ -1,7 +1,7 @@
-"""Requests to one chosen broker, without a client library that remembers brokers which have just been killed.
+"""Requests to one chosen broker, without a client library that still uses brokers which have just been killed.
 
-librdkafka sends elections and configuration changes to the broker it last took for the controller, and waits there
-for as long as its own limits say; a fault cannot. Brokers forward such requests to the active controller themselves.
+librdkafka sends elections and configuration changes to the last known controller, and waits for it until its own
+time-outs; a fault cannot. Brokers forward such requests to the active controller themselves.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LATEST = i64(-1)
 
 
 def high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
-    """The partition's high watermark as its leader (of `info`) says it.
+    """The partition's high watermark according to its leader (of `info`).
 
-    Raises: ClusterError when that broker does not say it, or leads it no more.
+    Raises: ClusterError when that broker does not answer, or no longer leads it.
     """
     part = ListOffsetsPartition(partition_index=i32(info.partition), timestamp=_LATEST)
     topic = ListOffsetsTopic(name=TopicName(info.topic), partitions=(part,))
@@ -41,14 +41,14 @@ def high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
     found = ask(cluster, info.leader, message).topics[0].partitions[0]
     if found.error_code is not ErrorCode.none:
         raise ClusterError(
-            f"broker {info.leader} of cluster {cluster.name} does not tell the end of {info.topic}-{info.partition}: "
+            f"broker {info.leader} of cluster {cluster.name} does not report the end of {info.topic}-{info.partition}: "
             f"{found.error_code.name}"
         )
     return int(found.offset)
 
 
 def delete_records(cluster: Cluster, info: PartitionInfo, offset: int) -> int:
-    """Delete what lies below an offset, at the partition's leader; returns the log start that it has then.
+    """Delete records below an offset, at the partition's leader; returns its log start afterwards.
 
     Raises: ClusterError.
     """
@@ -69,7 +69,7 @@ def delete_records(cluster: Cluster, info: PartitionInfo, offset: int) -> int:
 
 
 def elect_unclean(cluster: Cluster, info: PartitionInfo) -> str | None:
-    """Ask for an unclean leader election; returns the error, None when it was done.
+    """Request an unclean leader election; returns the error, None when it was done.
 
     Raises: ClusterError when no broker answers.
     """
@@ -96,7 +96,7 @@ def topic_setting(cluster: Cluster, topic: str, name: str) -> str | None:
     answer = _ask_any(cluster, own_entries((topic,)))
     result = answer.results[0]
     if result.error_code is not ErrorCode.none:
-        raise ClusterError(f"cluster {cluster.name} does not tell {name} of {topic}: {result.error_code.name}")
+        raise ClusterError(f"cluster {cluster.name} does not report {name} of {topic}: {result.error_code.name}")
     return entries_in(answer)[topic].get(name)
 
 
@@ -124,7 +124,7 @@ def ask(cluster: Cluster, broker: int, message: Any) -> Any:
 
 
 def _ask_any(cluster: Cluster, message: Any) -> Any:
-    """The answer of the first broker that gives one, of those whose containers run."""
+    """The first answer of a broker whose container runs."""
     errors = []
     running = [broker for broker, node in sorted(cluster.brokers.items()) if node.state() is NodeState.RUNNING]
     for broker in running:

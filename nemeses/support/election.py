@@ -1,4 +1,4 @@
-"""The steps of an unclean election: each waits, bounded, for what the cluster itself shows."""
+"""The steps of an unclean election: each waits, bounded, for the state that the cluster reports."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ BY_ITSELF_S = 5.0
 
 
 def depends_on(cluster: Cluster, brokers: Collection[int]) -> Sequence[str]:
-    """Partitions, of internal topics too, whose in-sync replicas are all among these brokers.
+    """Partitions, including internal topics, whose in-sync replicas are all among these brokers.
 
-    Where they are killed, and no eligible leader replica is left (KIP-966), the partition loses its leader, and for
-    good: after its unclean shutdown a broker is in no in-sync set.
+    If they are killed, and no eligible leader replica is left (KIP-966), the partition loses its leader for good: after
+    its unclean shutdown a broker is in no in-sync set.
     """
     return [f"{p.topic}-{p.partition}" for p in cluster.every_partition() if p.isr and set(p.isr) <= set(brokers)]
 
 
 def elect_where_none_leads(cluster: Cluster) -> Sequence[str]:
-    """Ask for an unclean election of every partition that stays without a leader; returns those, once all have one.
+    """Request unclean elections for partitions that stay without a leader; returns those, once all have one.
 
-    To be called after everything was started again, where no other fault keeps brokers of the cluster away.
+    To be called after everything was restarted, when no other fault keeps brokers of the cluster down.
     Raises: WaitTimeoutError naming what stays without a leader.
     """
     refused: dict[str, str] = {}
@@ -59,10 +59,10 @@ def elect_where_none_leads(cluster: Cluster) -> Sequence[str]:
 
 
 def elect_when_healed(context: FaultContext, cluster: Cluster) -> list[str]:
-    """Register `elect_where_none_leads` for the healing, after what is registered later; returns a list that tells then
-    which partitions were elected."""
+    """Register `elect_where_none_leads` for the healing, after the undos registered later; it fills the returned list
+    with the partitions that were elected."""
     elected: list[str] = []
-    what = f"have every partition of cluster {cluster.name} led"
+    what = f"elect a leader for every partition of cluster {cluster.name}"
     context.undo.push(what, lambda: elected.extend(elect_where_none_leads(cluster)))
     return elected
 
@@ -71,7 +71,7 @@ def also_alone(partitions: Sequence[str]) -> str:
     """The end of a sentence about what else a fault hit."""
     if not partitions:
         return ""
-    return f"; nobody else was in sync, either, for {', '.join(partitions)}"
+    return f"; no other replica was in sync, either, for {', '.join(partitions)}"
 
 
 def now(cluster: Cluster, info: PartitionInfo) -> PartitionInfo:
@@ -94,7 +94,7 @@ def await_alone(context: FaultContext, cluster: Cluster, info: PartitionInfo) ->
         lambda: now(cluster, info).isr == (info.leader,),
         timeout_s=ALONE_S,
         what=f"the in-sync replicas of {info.topic}-{info.partition} on {cluster.name} to shrink to its leader "
-        "(they only do while somebody writes to it)",
+        "(they only do while it is written to)",
         instead=lambda: f"in sync: {list(now(cluster, info).isr)}",
         swallow=(ClusterError,),
     )
@@ -106,7 +106,7 @@ def await_alone_acknowledged(
 ) -> int:
     """Wait until the leader has acknowledged this many records alone; returns its high watermark.
 
-    Fewer than asked for is accepted at the end of the time; none is not, unless none was asked for.
+    Fewer than requested are accepted when the time is up; none is not, unless none was requested.
     Raises: FaultError, FaultStoppedError.
     """
     name = f"{info.topic}-{info.partition}"
@@ -121,7 +121,7 @@ def await_alone_acknowledged(
         except WaitTimeoutError as error:
             if high_watermark(cluster, info) <= since:
                 raise FaultError(
-                    f"the leader of {name} acknowledged no record alone in {ACKNOWLEDGED_S:g} s: nobody writes to it"
+                    f"the leader of {name} acknowledged no record alone in {ACKNOWLEDGED_S:g} s: it is not written to"
                 ) from error
     return high_watermark(cluster, info)
 
@@ -129,8 +129,8 @@ def await_alone_acknowledged(
 def await_leader_gone(
     context: FaultContext, cluster: Cluster, info: PartitionInfo, *, with_it: Collection[int] = ()
 ) -> int | None:
-    """Wait until neither the killed leader leads nor a broker that was killed with it; returns the leader elected
-    clean, None without a leader.
+    """Wait until neither the killed leader nor a broker that was killed with it leads; returns the cleanly elected
+    leader, None without one.
 
     Raises: WaitTimeoutError, FaultStoppedError.
     """
@@ -143,14 +143,14 @@ def await_leader_gone(
     return context.wait(
         gone,
         timeout_s=GONE_S,
-        what=f"broker {' and '.join(map(str, killed))} of {cluster.name} to be fenced and lead "
-        f"{info.topic}-{info.partition} no more",
+        what=f"broker {' and '.join(map(str, killed))} of {cluster.name} to be fenced and no longer lead "
+        f"{info.topic}-{info.partition}",
         swallow=(ClusterError,),
     ).leader
 
 
 def elect(context: FaultContext, cluster: Cluster, info: PartitionInfo) -> int:
-    """Ask for unclean elections until one is done; returns the new leader.
+    """Request unclean elections until one is done; returns the new leader.
 
     Raises: WaitTimeoutError with the cluster's last answer, FaultStoppedError.
     """

@@ -1,7 +1,7 @@
 """Which leader wrote which offsets, read from a replica's own `leader-epoch-checkpoint` file.
 
 The file has a version line, a count line, and one line `epoch start-offset` per leader epoch, ascending (Kafka's
-LeaderEpochCheckpointFile). A new leader enters its epoch with its log end offset before it takes any record.
+LeaderEpochCheckpointFile). A new leader enters its epoch with its log end offset before it appends any record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Freezing a node's processes, in two ways, and seeing that they are frozen.
+"""Freezing a node's processes, in two ways, and checking that they are frozen.
 
 `cgroup`: the engine's freezer stops every process of the container. `sigstop`: SIGSTOP stops the main process only.
 Either way the kernel still accepts connections; nothing answers on them.
@@ -28,7 +28,7 @@ def freeze(context: FaultContext, node: Node, how: str) -> None:
 
 
 def frozen(node: Node, how: str) -> bool:
-    """Whether the node is frozen now, by the engine's word or by the process's state."""
+    """Whether the node is frozen now, according to the engine or by the process's state."""
     if how == "cgroup":
         return node.state() is NodeState.PAUSED
     return node.state() is NodeState.RUNNING and stopped_by_signal(node)

@@ -1,4 +1,4 @@
-"""What the faults on the link from the mirror to a cluster share: roles `all` and `some` (of the brokers), claims."""
+"""Shared by the faults on the link from the mirror to a cluster: roles `all` and `some` (of the brokers), claims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINK_NEEDS = "a mirror whose links pass through the proxy"
 
 
 def link_targets(shape: Shape, roles: tuple[str, ...]) -> tuple[Target, ...]:
-    """All brokers of a link, or some of them where there are several; nothing where no way leads through the proxy."""
+    """All brokers of a link, or some of them where there are several; nothing if no link passes through the proxy."""
     return tuple(
         Target(cluster, role)
         for cluster, brokers in sorted(shape.brokers.items())
@@ -43,7 +43,7 @@ def links_available(topology: Topology) -> Availability:
 
 
 def claim_link(context: FaultContext, spec: FaultSpec) -> tuple[Link, Sequence[int], str]:
-    """The link, the brokers whose way is hit, and a name for the target, held for this fault.
+    """The link, the brokers affected, and a name for the target, held for this fault.
 
     One fault per link at a time: healing a link removes everything that was done to it.
     Raises: FaultError for a link or broker that does not exist; FaultSkippedError.
@@ -62,7 +62,7 @@ def claim_link(context: FaultContext, spec: FaultSpec) -> tuple[Link, Sequence[i
 
 
 def await_link(context: FaultContext, link: Link, brokers: Sequence[int], *, timeout_s: float) -> str:
-    """Wait until requests pass again to these brokers, but for those that do not answer directly either.
+    """Wait until requests pass again to these brokers, except those that do not answer directly either.
 
     Raises: WaitTimeoutError.
     """

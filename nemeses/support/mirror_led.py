@@ -2,12 +2,12 @@
 
 Killing such a leader loses nothing: its log is its followers' logs. So all followers but one are cut off from the
 mirror; the in-sync set shrinks to the mirror and that one, which alone gets more records; it and the mirror are killed;
-one of the others, which lacks these records, is elected. The mirror finds a log that ends before what it had carried.
+one of the others, which lacks these records, is elected. The mirror finds a log that ends before what it had copied.
 
 It proves the loss with what the brokers hold: the mirror's high watermark before it was killed, against the offset at
-which the new leader's first epoch begins. Whether the controller calls that election clean says nothing here: a
+which the new leader's first epoch begins. Whether the controller calls that election clean is irrelevant here: a
 replica that left the in-sync set counts as eligible (KIP-966) while the guard keeps min.insync.replicas above the
-number of replicas, though the mirror's high watermark goes on without it.
+number of replicas, though the mirror's high watermark advances without it.
 It cannot see: which of the lost records a consumer had read on the destination.
 """
 
@@ -30,7 +30,7 @@ CARRIED_S = 20.0
 
 
 def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: PartitionInfo) -> Injected:
-    """Cut the others off, let the mirror and one follower go on, kill both, elect, compare.
+    """Cut the others off, let the mirror and one follower continue, kill both, elect, compare.
 
     Raises: FaultSkippedError, FaultError, WaitTimeoutError, FaultStoppedError.
     """
@@ -91,12 +91,12 @@ def _processes(context: FaultContext, cluster: Cluster) -> Sequence[Node]:
     """Every process of the mirrors that lead on this cluster."""
     found = [node for m in context.topology.mirrors if m.destination == cluster.name for node in m.nodes()]
     if not found:
-        raise FaultSkippedError(f"the leader on cluster {cluster.name} is no broker and no process of a mirror")
+        raise FaultSkippedError(f"the leader on cluster {cluster.name} is neither a broker nor a mirror's process")
     return found
 
 
 def _high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
-    """As the mirror says it. Raises: ClusterError."""
+    """According to the mirror. Raises: ClusterError."""
     view = ClusterView(cluster.bootstrap)
     try:
         end = view.leader_ends([info.topic], read_committed=False).get((info.topic, info.partition))
@@ -105,7 +105,7 @@ def _high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
     finally:
         view.close()
     if end is None:
-        raise ClusterError(f"the mirror does not tell the end of {info.topic}-{info.partition} on {cluster.name}")
+        raise ClusterError(f"the mirror does not report the end of {info.topic}-{info.partition} on {cluster.name}")
     return end
 
 
@@ -114,14 +114,14 @@ def _await_in_sync(context: FaultContext, cluster: Cluster, info: PartitionInfo,
     context.wait(
         lambda: set(now(cluster, info).isr) == wanted,
         timeout_s=ALONE_S,
-        what=f"the mirror and broker {kept} to be all that is in sync of {info.topic}-{info.partition}",
+        what=f"the mirror and broker {kept} to be the only in-sync replicas of {info.topic}-{info.partition}",
         instead=lambda: f"in sync: {list(now(cluster, info).isr)}",
         swallow=(ClusterError,),
     )
 
 
 def _await_carried(context: FaultContext, cluster: Cluster, info: PartitionInfo, wanted: int, since: int) -> int:
-    """Wait until the mirror has carried so far; fewer are accepted at the end of the time, none are not."""
+    """Wait until the mirror has copied this many; fewer are accepted when the time is up, none are not."""
     try:
         context.wait(
             lambda: _high_watermark(cluster, info) >= wanted,
@@ -131,5 +131,5 @@ def _await_carried(context: FaultContext, cluster: Cluster, info: PartitionInfo,
         )
     except WaitTimeoutError as error:
         if _high_watermark(cluster, info) <= since:
-            raise FaultError(f"the mirror carried nothing to {info.topic}-{info.partition}: {error}") from error
+            raise FaultError(f"the mirror copied nothing to {info.topic}-{info.partition}: {error}") from error
     return _high_watermark(cluster, info)

@@ -1,4 +1,4 @@
-"""What the faults on the mirror's own processes share: roles `any` and `all`, claims, availability."""
+"""Shared by the faults on the mirror's own processes: roles `any` and `all`, claims, availability."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mirror_available(topology: Topology) -> Availability:
 
 
 def claim_mirror_nodes(context: FaultContext, spec: FaultSpec) -> Sequence[Node]:
-    """The processes that the role means, running and held for this fault.
+    """The processes that the role selects, running and held for this fault.
 
     Raises: FaultSkippedError when there is none, or another fault holds one.
     """

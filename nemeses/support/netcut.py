@@ -1,4 +1,4 @@
-"""Rules that cut one TCP port of a node, in its own network namespace. They go when the container stops."""
+"""Rules that cut one TCP port of a node, in its own network namespace. They vanish when the container stops."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def _rules(port: int, direction: str, peer: str) -> list[str]:
 
 
 def cut(node: Node, port: int, direction: str, *, peer: str = "") -> None:
-    """peer: address of the one node from which it is cut; from all if empty. Raises: FaultError when a rule was not
-    taken."""
+    """peer: address of the one node from which it is cut; from all if empty. Raises: FaultError when a rule failed."""
     script = " && ".join(f"iptables -w 5 -I {rule}" for rule in _rules(port, direction, peer))
     result = node.net(script)
     if result.exit_code != 0:
@@ -29,7 +28,7 @@ def cut(node: Node, port: int, direction: str, *, peer: str = "") -> None:
 
 
 def join(node: Node, port: int, direction: str, *, peer: str = "") -> None:
-    """Remove the rules, however often they stand there; harmless when there is none or the node is stopped.
+    """Remove the rules, including duplicates; harmless when there is none or the node is stopped.
 
     Raises: FaultError when a rule is still there.
     """

@@ -1,4 +1,4 @@
-"""Looking from outside: does a broker answer, is a process frozen, is a node back in every in-sync replica set.
+"""Probes from outside: does a broker answer, is a process frozen, is a node back in every in-sync replica set.
 
 `answers` sends a real Kafka request, since a paused broker still accepts connections: the kernel does that.
 """
@@ -37,7 +37,7 @@ def connects(host: str, port: int, *, timeout_s: float = 1.0) -> bool:
 def stopped_by_signal(node: Node) -> bool:
     """Whether the main process is in state T (stopped by SIGSTOP).
 
-    Raises: FaultError when the process cannot be looked at.
+    Raises: FaultError when the process's state cannot be read.
     """
     result = node.exec(["cat", "/proc/1/status"], timeout_s=5)
     for line in result.output.splitlines():
@@ -59,7 +59,7 @@ def out_of_sync(
 ) -> list[str]:
     """Partitions (as `topic-n`, internal ones too) where this broker, or a follower of it, is not in sync.
 
-    Every broker that answers must say that it is, since brokers may lag behind their controller.
+    Every broker that answers must report it in sync, since brokers may lag behind their controller.
     excused: brokers that need not be in sync and are not asked. among: followers that count; None: all.
     Raises: ClusterError when nobody answers.
     """
@@ -83,7 +83,7 @@ def out_of_sync(
                 if lags or leads:
                     lacking[f"{topic.name}-{part.partition_index}"] = None
     if not answered:
-        raise ClusterError(f"no broker of cluster {cluster.name} says who is in sync")
+        raise ClusterError(f"no broker of cluster {cluster.name} reports the in-sync replicas")
     return list(lacking)
 
 
@@ -92,8 +92,8 @@ def await_back(
 ) -> str:
     """Wait until the node serves and is in every in-sync replica set again; returns what was seen.
 
-    It must answer first: until a restarted broker has registered anew, the metadata may still show its past.
-    excused: tells the broker ids that other faults keep out of sync now.
+    It must answer first: until a restarted broker has registered again, the metadata may be outdated.
+    excused: returns the broker ids that other faults keep out of sync now.
     Raises: WaitTimeoutError.
     """
     began = time.monotonic()

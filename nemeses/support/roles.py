@@ -27,7 +27,7 @@ def broker_targets(shape: Shape, roles: tuple[str, ...]) -> tuple[Target, ...]:
 
 
 def broker_params(rng: Random, shape: Shape) -> dict[str, Any]:
-    """Which partition's leader or follower is meant, and which of several candidates."""
+    """Which partition's leader or follower is selected, and which of several candidates."""
     return {
         "topic": rng.choice(shape.topics) if shape.topics else None,
         "partition": rng.randrange(shape.partitions) if shape.partitions else 0,
@@ -54,7 +54,7 @@ def topic_here(topology: Topology, cluster: str, topic: str) -> str:
 
 
 def partition_of(topology: Topology, cluster: Cluster, spec: FaultSpec) -> PartitionInfo:
-    """The partition that the fault was drawn for, as it is now.
+    """The current state of the partition that the fault was drawn for.
 
     Raises: FaultError when there is no such topic or partition.
     """
@@ -70,7 +70,7 @@ def partition_of(topology: Topology, cluster: Cluster, spec: FaultSpec) -> Parti
 
 
 def resolve_node(topology: Topology, cluster: Cluster, spec: FaultSpec) -> tuple[Node, str]:
-    """The node that the role means now, and why it is that one.
+    """The node that the role selects now, and why.
 
     Raises: FaultError when the role cannot be resolved (no leader, no follower).
     """
@@ -79,7 +79,7 @@ def resolve_node(topology: Topology, cluster: Cluster, spec: FaultSpec) -> tuple
         active = cluster.active_controller()
         if active not in cluster.controllers:
             raise FaultError(
-                f"cluster {cluster.name} names node {active} as its controller, which is none of its nodes"
+                f"cluster {cluster.name} names node {active} as its controller, which is not one of its nodes"
             )
         return cluster.controllers[active], "active controller"
     if spec.role == "any":
@@ -105,10 +105,10 @@ def resolve_node(topology: Topology, cluster: Cluster, spec: FaultSpec) -> tuple
 
 
 def claim_node(context: FaultContext, cluster: Cluster, spec: FaultSpec, node: Node) -> None:
-    """Hold one node, if the cluster bears one more missing.
+    """Hold one node, if the cluster tolerates one more missing.
 
-    Where brokers are controllers a cluster bears the loss of a minority of its quorum; of separate brokers, of all
-    but one. A cluster that is too small for that bears one, and is down meanwhile.
+    Where brokers are controllers a cluster tolerates the loss of a minority of its quorum; with separate controllers,
+    of all brokers but one. In a cluster that is too small for that one may be lost, and the cluster is down meanwhile.
     Raises: FaultSkippedError.
     """
     combined = any(other.role is NodeRole.BROKER for other in cluster.controllers.values())
@@ -134,7 +134,7 @@ def resolve_and_claim(context: FaultContext, spec: FaultSpec) -> tuple[Cluster, 
 
 
 def await_healed(context: FaultContext, spec: FaultSpec, node: Node, *, timeout_s: float) -> str:
-    """Wait until the node is back in its cluster, whatever other live faults keep out; returns what was seen.
+    """Wait until the node is back in its cluster, except for what other live faults keep out; returns what was seen.
 
     Raises: WaitTimeoutError.
     """

@@ -12,7 +12,7 @@ from nemeses.support.direct import set_topic_setting, topic_setting
 
 
 def change(context: FaultContext, cluster: Cluster, topic: str, name: str, value: str) -> None:
-    """Set it, after registering how it is put back: the topic's own value before, or none of its own.
+    """Set it, after registering how to restore it: the topic's previous own value, or none.
 
     Raises: ClusterError.
     """
@@ -25,5 +25,5 @@ def change(context: FaultContext, cluster: Cluster, topic: str, name: str, value
 
 def _set(recorder: Recorder, cluster: Cluster, topic: str, name: str, value: str | None) -> None:
     set_topic_setting(cluster, topic, name, value)
-    with contextlib.suppress(StorageError):  # a full disk must not stop a healing; the run ends by it anyway
+    with contextlib.suppress(StorageError):  # a full disk must not stop a healing; it ends the run anyway
         recorder.row("configs", cluster=cluster.name, event="alter", actor="admin", topic=topic, name=name, value=value)

@@ -121,7 +121,7 @@ def test_a_partition_without_a_leader_costs_the_others_nothing(
     found = {(r.cluster, r.partition): r for r in reads if r.isolation == "read_uncommitted"}
     assert all(found["A", number].complete and found["A", number].position > 0 for number in alive)
     assert not found["A", 0].complete
-    assert f"the offsets of {name}-0 on A could not be learnt in time" in (found["A", 0].error or "")
+    assert f"the offsets of {name}-0 on A could not be fetched in time" in (found["A", 0].error or "")
     assert all(found["B", number].complete for number in range(3))
 
 

@@ -158,7 +158,7 @@ def test_a_killed_mirror_comes_back_by_itself_and_repeats_nothing(
         assert "mirror-1 is stopped" in str(statuses[0].error)
         missing = mirror.await_caught_up(topics, timeout_s=1)
         assert sum(n or 0 for n in missing.values()) >= 500
-        with pytest.raises(WaitTimeoutError, match=r"carried none: .*no mirror process runs"):
+        with pytest.raises(WaitTimeoutError, match=r"mirrored none: .*no mirror process runs"):
             mirror.await_carrying(topics, recorder=recorder, timeout_s=2)
 
         node.start()

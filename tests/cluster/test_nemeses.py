@@ -427,7 +427,7 @@ def test_a_second_victim_beyond_the_quorum_is_skipped_with_the_reason(stage: Sta
     assert conductor.heal_all().ok
     skip = next(row for row in stage.rows() if row["action"] == "skip")
     assert skip["fault_id"] == 2
-    assert "the quorum of A bears the loss of 1 node" in str(skip["result"])
+    assert "the quorum of A tolerates the loss of 1 node" in str(skip["result"])
     stage.well()
 
 

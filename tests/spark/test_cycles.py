@@ -345,7 +345,7 @@ def test_a_tangle_that_no_worker_can_hold_is_unknown(
     reads_who_overtook_it(Story(h, "s"))
     judgement = judge(h.write(tmp_path / "run"), "kafka-clean", spark)
     assert judgement.verdict == "unknown", judgement.why
-    assert "2 dependencies of transactions hang together" in judgement.why
+    assert "2 dependencies of transactions are connected" in judgement.why
     assert {"cycle_G0", "cycle_G1c"} <= set(judgement.unjudged)
 
 

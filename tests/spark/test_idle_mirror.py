@@ -71,8 +71,8 @@ def told(rows: list[dict[str, Any]]) -> set[tuple[str, str]]:
 
 
 def idle(records: int, *faults: tuple[int, str], floor: int = 10) -> set[tuple[str, str]]:
-    only = f"the mirror carried only {records} records while fault"
-    end = f"held and 20 s after it, the floor is {floor}"
+    only = f"the mirror copied only {records} records while fault"
+    end = f"was active and 20 s after it, the floor is {floor}"
     return {("idle_mirror", f"{only} {n} (broker-pause on {cluster}) {end}") for n, cluster in faults}
 
 
@@ -97,7 +97,7 @@ def test_a_floor_that_nobody_wrote_down_is_one_record(find: Find) -> None:
 def test_partitions_under_faults(find: Find) -> None:
     alone = find(thin.CHECKER, run(lambda s: RATE * s, partitions=1))
     assert told(alone) == {
-        ("idle_partitions", "the mirror carried records of only 1 partitions under faults, the floor is 2")
+        ("idle_partitions", "the mirror copied records of only 1 partitions under faults, the floor is 2")
     }
     assert kinds(alone) == {"thin/idle_partitions"}
     twin = find(thin.CHECKER, run(lambda s: RATE * s, partitions=2))

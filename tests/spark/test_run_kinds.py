@@ -78,10 +78,10 @@ def test_what_stands_still_after_healing(find: Find) -> None:
     assert kinds(rows) == {"stuck/client", "stuck/last_stable", "stuck/group", "stuck/mirror"}
     told = sorted(r["explain"].partition(" after healing")[0] for r in rows)
     assert told == [
-        "group stuck stood at 2 of steady-0 on A for 85.0 s",
+        "group stuck stayed at 2 of steady-0 on A for 85.0 s",
         "never answered waited 81.0 s for send on A",
         "stuck client waited 80.0 s for send on A",
-        "the last stable offset of stuck-0 on A stood at 3 for 85.0 s",
+        "the last stable offset of stuck-0 on A stayed at 3 for 85.0 s",
         "the mirror left stuck-0 on B at offset 7 for 85.0 s",
     ]
 

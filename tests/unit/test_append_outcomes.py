@@ -187,7 +187,7 @@ def test_a_final_read_is_reached_by_position_not_by_records(result: Result, reac
 
 
 def test_a_final_read_that_was_cut_off_says_why() -> None:
-    assert "offsets of t-3 on B could not be learnt" in Result("t", 3).why_not("B", "read_committed")
+    assert "offsets of t-3 on B could not be fetched" in Result("t", 3).why_not("B", "read_committed")
     cut = Result("t", 3, start=0, target=10, position=4)
     assert "read to 4 of 10" in cut.why_not("B", "read_uncommitted")
     hanging = Result("t", 3, start=0, target=10, position=4, stable=4)

@@ -29,10 +29,10 @@ def test_a_green_says_what_it_holds() -> None:
 
 def test_a_design_that_broke_as_its_contract_says_is_no_plain_green() -> None:
     predicted = [found("pid_swallowed", 4, "expected", "B")]
-    assert headline("valid", "", predicted) == "broken as predicted: B took new writes for repeated ones (S1, 4)"
+    assert headline("valid", "", predicted) == "broken as predicted: B treated new writes as duplicates (S1, 4)"
     both = [*predicted, found("topic_id", 2, cluster="B")]
     assert headline("valid", "", both) == (
-        "broken as predicted: B took new writes for repeated ones (S1, 4); "
+        "broken as predicted: B treated new writes as duplicates (S1, 4); "
         "2 allowed: B had other topic IDs than its source (S4)"
     )
 
@@ -41,7 +41,7 @@ def test_an_accusation_comes_before_what_is_allowed_and_an_unknown_says_why() ->
     both = [found("lost_write", 107), found("mirror_loss", 2, "never", "B"), found("stuck", 1, "expected", None)]
     assert headline("invalid", "ignored", both) == (
         "invalid, 2 never allowed: B lacked records of its source (S1); "
-        "1 predicted: the system stood still after healing (S3); 107 allowed: A lost acknowledged writes (S1)"
+        "1 predicted: the system made no progress after healing (S3); 107 allowed: A lost acknowledged writes (S1)"
     )
     assert headline("unknown", "the run was interrupted", both) == "unknown: the run was interrupted"
     long = headline("unknown", "word " * 200, [])
@@ -66,7 +66,7 @@ def test_the_reasons_of_a_green_are_told() -> None:
     )
     assert "predicts" not in told
     nothing = why_green(load("cluster-mirror/kip-2026-02"), [])
-    assert nothing.endswith("; of what the contract predicts of this design nothing was seen")
+    assert nothing.endswith("; nothing that the contract predicts of this design was seen")
 
 
 def test_every_kind_can_be_told_after_the_name_of_a_cluster() -> None:

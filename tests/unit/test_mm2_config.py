@@ -116,7 +116,7 @@ def test_raw_properties_win() -> None:
         ("mm2-exactly-once", {"identity": "true"}, "no option 'identity'"),
         ("mm2-exactly-once", {"identity_names": "maybe"}, "give true or false"),
         ("mm2-exactly-once", {"tasks_max": "-1"}, "whole number"),
-        ("mm2-exactly-once", {"A.bootstrap.servers": "x:1"}, "around the proxies"),
+        ("mm2-exactly-once", {"A.bootstrap.servers": "x:1"}, "bypass the proxies"),
         ("mm2-exactly-once", {"replication.policy.separator": "_"}, "use identity_names"),
     ],
 )

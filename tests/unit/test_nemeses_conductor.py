@@ -285,7 +285,7 @@ def test_a_system_that_is_not_well_after_healing_keeps_its_nodes_from_other_faul
 def test_a_fault_that_may_not_act_is_skipped_with_the_reason(nemesis: Scripted, world: list[str]) -> None:
     conductor, journal = conduct(nemesis, spec(1), spec(2, at_s=0.05, limit=1))
     await_states(conductor, FaultState.LIVE, FaultState.SKIPPED)
-    assert conductor.outcomes()[1].why == "g bears the loss of 1 node at once, not 2 (n1 already)"
+    assert conductor.outcomes()[1].why == "g tolerates the loss of 1 node at once, not 2 (n1 already)"
     assert conductor.outcomes()[1].bit is None
     conductor.heal_all()
     nemesis.why_not = "no mirror runs"

@@ -54,7 +54,7 @@ def test_claims_are_all_or_nothing_and_bounded_by_group() -> None:
     claims.take(1, ["a"], group="quorum of A", limit=1)  # its own
     with pytest.raises(FaultSkippedError, match="a is held by fault 1"):
         claims.take(2, ["b", "a"])
-    with pytest.raises(FaultSkippedError, match=r"quorum of A bears the loss of 1 node at once, not 2 \(a already\)"):
+    with pytest.raises(FaultSkippedError, match=r"of A tolerates the loss of 1 node at once, not 2 \(a already\)"):
         claims.take(2, ["b"], group="quorum of A", limit=1)
     assert claims.held() == {"a": 1}
     claims.take(2, ["b"], group="quorum of B", limit=1)

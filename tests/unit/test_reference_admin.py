@@ -149,7 +149,7 @@ def test_refusals_are_sentences_with_a_status(raised: Exception, status: int, by
 @pytest.mark.parametrize(
     ("method", "path", "body", "sentence"),
     [
-        ("POST", "/mirrors/AB/fly", {}, "'fly' is no action; there are start, stop, pause, resume"),
+        ("POST", "/mirrors/AB/fly", {}, "'fly' is not an action; there are start, stop, pause, resume"),
         ("POST", "/mirrors/AB/stop", {"topics": "t"}, "`topics` is a list of names, or is left out for all topics"),
         ("POST", "/mirrors", {"name": "x", "form": 1}, "the mirror's configuration is wrong"),
         ("POST", "/mirrors", [], "the body is a JSON object"),

@@ -101,7 +101,7 @@ class TestHeartbeats:
             assert not request.done()
             assert made.renew({KEY: replace(RECORD, owner=101)})
             h.records_are_stale = False
-            with pytest.raises(MirrorError, match="t-0 is process 101's now"):
+            with pytest.raises(MirrorError, match="t-0 belongs to process 101 now"):
                 await request
 
         asyncio.run(body())
@@ -244,7 +244,7 @@ class TestOlderAnswers:
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [({"source": "kafka"}, "'kafka' is not HOST:PORT"), ({"topics": "orders("}, "topics is no regular expression")],
+    [({"source": "kafka"}, "'kafka' is not HOST:PORT"), ({"topics": "orders("}, "topics is not a regular expression")],
 )
 def test_a_mirror_that_cannot_work_is_refused_before_it_is_stored(changed: dict[str, str], named: str) -> None:
     config = MirrorConfig(name="A-B", source="a:9092")

@@ -121,7 +121,7 @@ def test_designs_go_with_the_reference_mirror_alone() -> None:
         ({"lag_z": "1"}, "lag_s"),
         ({"lag-s": "soon"}, "must be a number"),
         ({"budget": "-1"}, "above 0"),
-        ({"groups": "("}, "no regular expression"),
+        ({"groups": "("}, "not a regular expression"),
         ({"crash_at": "stop.holds"}, "stop.hold"),
     ],
 )

@@ -241,7 +241,7 @@ def test_what_a_user_fixes_of_a_crash_point_leaves_what_the_run_comes_to(
 
 def test_a_crash_point_that_the_run_does_not_come_to_is_refused() -> None:
     shape = dataclasses.replace(PAIR, crash_points=COMES_TO)
-    with pytest.raises(UsageError, match=r"'mirror-crash\+step=reconcile.cut': the run does not come to it"):
+    with pytest.raises(UsageError, match=r"'mirror-crash\+step=reconcile.cut': the run does not reach it"):
         draw(["mirror-crash+step=reconcile.cut"], shape, seed=1, load_s=60)
     with pytest.raises(UsageError, match="needs a mirror with named steps"):
         draw(["mirror-crash"], PAIR, seed=1, load_s=60)

@@ -1,8 +1,8 @@
-"""An administrator among the clients: makes the changes of its plan, records them, and looks at every cluster.
+"""An administrator among the clients: makes the changes of its plan, records them, and takes snapshots of all clusters.
 
-Changes and looks are made one after the other by one thread, and a change is waited for on every broker, so that no
-look shows less than what was changed before it. A change is asked for again until it is acknowledged: all of them may
-be made twice. One that is not acknowledged when the load ends is `info`.
+One thread makes changes and snapshots one after the other, and waits for a change to be visible on every broker, so
+that each snapshot includes the changes before it. A change is retried until it is acknowledged: all of them are
+idempotent. One that is not acknowledged when the load ends is `info`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from workloads.clients.control import StopSignal, Tally
 
 ACTOR: Final = "admin"
 _PAUSE_S: Final = 0.25  # between two changes
-_LOOK_S: Final = 1.0  # between two rounds of looks
+_LOOK_S: Final = 1.0  # between two rounds of snapshots
 _RETRY_S: Final = 0.5
 
 
 class AdministratorClient:
-    """Implements workloads.clients.load.Client. clusters: every one that is to be looked at, by letter."""
+    """Implements workloads.clients.load.Client. clusters: all that snapshots are taken of, by letter."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class AdministratorClient:
         self._await_shown(act, topic)
 
     def _until_done(self, act: Act, topic: str) -> str | None:
-        """Ask until it is acknowledged; the last error when the load ends before."""
+        """Retry until it is acknowledged; returns the last error when the load ends before."""
         change = self._change(act, topic)
         while True:
             try:
@@ -117,7 +117,7 @@ class AdministratorClient:
             admin.await_bindings(gone=[act.binding])
 
     def _look(self) -> None:
-        """What cannot be seen now is seen by the next look, or the run's last."""
+        """Take a snapshot; what fails now is left to the next one, or the run's last."""
         for letter, admin in self._admins.items():
             topics = list(self._clusters[letter].topic_names.values())
             look_configs(letter, admin, topics, self._recorder, look=LOAD_LOOK)

@@ -1,15 +1,15 @@
-"""Live consumers: each assigns its share of a cluster's partitions itself and reads on until the end of the load.
+"""Live consumers: each assigns its share of a cluster's partitions itself and reads until the end of the load.
 
-A mirrored topic may appear late, so topics are looked for until all are there; none is ever created by looking.
+A mirrored topic may appear late, so topics are looked for until all are there; this never creates one.
 Every change of position is an `assign` operation: the first assignment (at the log start), the position after a
-client was replaced (where it was), and the new position when the old one is not in the log any more:
+client was replaced (unchanged), and the new position when the old one is no longer in the log:
 
 - below the log start (retention): the log start;
-- above the log end (the log was truncated, e.g. by an unclean election): the log start as well, because what was
-  written in place of the lost records may already lie below the new log end, and must not be missed.
+- above the log end (the log was truncated, e.g. by an unclean election): the log start as well, because the records
+  that replaced the lost ones may already be below the new log end, and must not be missed.
 
-A consumer that does not commit and belongs to no group shows what the log gives to readers. It cannot show what
-groups do (commits, rebalances); a subscribing consumer would be another class beside this one.
+A consumer without commits and group shows what the log returns to readers. It does not cover groups (commits,
+rebalances); a subscribing consumer would be another class.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def share(*, topic: int, partitions: int, topics: int, per_topic: int, member: i
 
 
 def partition_count(consumer: Consumer, topic: str) -> int:
-    """How many partitions the cluster says the topic has; 0 when it does not exist. Raises KafkaException."""
+    """The topic's number of partitions; 0 when it does not exist. Raises KafkaException."""
     found = consumer.list_topics(topic, timeout=_LOOK_S).topics.get(topic)
     if found is None or found.error is not None:
         return 0
@@ -58,7 +58,7 @@ def partition_count(consumer: Consumer, topic: str) -> int:
 class ConsumerClient:
     """One consumer client, one process. `run` is the body of its thread.
 
-    topics: names on this cluster. member, members: its place among the cluster's consumers.
+    topics: names on this cluster. member, members: its number among the cluster's consumers.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ConsumerClient:
         self._consumer: Consumer = None  # type: ignore[assignment]  # made by run, in its own thread
 
     def run(self) -> None:
-        """Read until told to stop; then close the client."""
+        """Read until asked to stop; then close the client."""
         self._open()
         try:
             while not self._stop.is_set():
@@ -140,7 +140,7 @@ class ConsumerClient:
             self._assign({(topic, partition): (OFFSET_BEGINNING, None) for partition in mine})
 
     def _assign(self, places: Mapping[Partition, tuple[int, int | None]], *, error: str | None = None) -> None:
-        """Begin to read at these places, and record it. error: what made it necessary."""
+        """Start reading at these positions, and record it. error: the cause."""
         if not places:
             return
         records: list[OpRecord] = []
@@ -179,10 +179,10 @@ class ConsumerClient:
         if polled.doomed or self._fatal is not None:
             self._replace(polled)
         elif polled.error is not None:
-            self._stop.wait(_PAUSE_S)  # errors come again and again while a cluster is away
+            self._stop.wait(_PAUSE_S)  # errors repeat while a cluster is down
 
     def _find_place(self) -> None:
-        """A new position for partitions whose old one is not in the log. Tried again later when nobody answers."""
+        """A new position for partitions whose old one is not in the log. Retried later without an answer."""
         places: dict[Partition, tuple[int, int | None]] = {}
         for partition in sorted(self._misplaced):
             try:
@@ -197,7 +197,7 @@ class ConsumerClient:
         self._assign(places, error="OFFSET_OUT_OF_RANGE")
 
     def _replace(self, polled: Polled) -> None:
-        """A new client, which goes on where the old one was."""
+        """A new client, which continues at the old one's position."""
         what, words = self._why(polled)
         old = self._reader.client
         log.info("%s: replaced after %s (%s)", old, what.name, words)

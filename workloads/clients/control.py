@@ -1,4 +1,4 @@
-"""What the threads of a load share: the signal to stop, and figures."""
+"""Shared by the threads of a load: the signal to stop, and figures."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 
 class StopSignal:
-    """Set once, with the time until which everybody must be done."""
+    """Set once, with the deadline for all clients."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._deadline = float("inf")
 
     def set(self, *, within_s: float) -> None:
-        """Ask every client to end within so many seconds."""
+        """Ask every client to end within this many seconds."""
         self._deadline = time.monotonic() + within_s
         self._event.set()
 
@@ -24,7 +24,7 @@ class StopSignal:
         return self._event.is_set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep, or wake up early because clients are to end. Returns `is_set()`."""
+        """Sleep, or wake up early when clients are to end. Returns `is_set()`."""
         return self._event.wait(timeout_s)
 
     def remaining_s(self, *, at_most: float) -> float:

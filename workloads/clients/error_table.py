@@ -1,26 +1,27 @@
 """The error table: which Kafka client errors are definite, and which end a client.
 
-`fail` means that it did not happen, `info` that it may have happened or may still happen. A wrong `fail` makes
-the judge accuse an honest cluster, a wrong `info` only hides a fault; so `info` is the default, and every `fail`
-has its reason in the row. `docs/error-table.md` can be generated from `ROWS`.
+`fail` means that it did not happen, `info` that it may have happened or may still happen. A wrong `fail` produces a
+false anomaly, a wrong `info` only hides one; so `info` is the default, and every `fail` has its reason in the row.
+`docs/error-table.md` can be generated from `ROWS`.
 
-What a row says depends on what the client was doing (`Context`):
+The meaning of a row depends on what the client was doing (`Context`):
 
-- `DELIVERY`, a delivery report. librdkafka retries by itself, and a report carries the answer to the *last*
-  attempt only: a record that timed out once and was then refused may well be in the log. The library knows
-  (message status NOT_PERSISTED or POSSIBLY_PERSISTED), but confluent-kafka does not show it. A broker's refusal
-  is therefore a `fail` only for the only attempt (`only_attempt`). The caller knows that from the age of the
+- `DELIVERY`, a delivery report. librdkafka retries by itself, and a report has only the answer to the *last*
+  attempt: a record that timed out once and was then refused may well be in the log. The library knows
+  (message status NOT_PERSISTED or POSSIBLY_PERSISTED), but confluent-kafka does not expose it. A broker's refusal
+  is therefore a `fail` only if there was one attempt (`only_attempt`). The caller knows that from the age of the
   record: a retry waits at least 0.8 × `retry.backoff.ms`, so a younger record was sent once.
 - `ENQUEUE`, an exception of `produce()` itself: the record never left the process, always `fail`.
 - `TXN_BEGIN`, init and begin: nothing was written, always `fail`.
-- `TXN_COMMIT`, always `info`: the coordinator may have stored the decision before it, or the way back, failed. Only
+- `TXN_COMMIT`, always `info`: the coordinator may have stored the decision before it, or its answer, failed. Only
   a successful abort makes it a `fail` (see workloads.clients.transactions).
-- `TXN_ABORT`, an abort that failed although no commit was tried. Nobody can commit that transaction any more: it
+- `TXN_ABORT`, an abort that failed although no commit was tried. That transaction cannot be committed any more: it
   times out, or the next producer with its transactional.id aborts it. Always `fail`.
-- `POLL` and `QUERY`, reads: they change nothing in the log, and what was not handed over was not read. Always `fail`.
+- `POLL` and `QUERY`, reads: they change nothing in the log, and records that were not returned were not read. Always
+  `fail`.
 
-What it cannot see: a broker that answers with a code it should not have used. `_MSG_TIMED_OUT` hides the last real
-error, so a record that never left the queue is `info` too.
+It cannot see: a broker that answers with a code it should not have used. `_MSG_TIMED_OUT` hides the last real error, so
+a record that never left the queue is `info`, too.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from harness.history.ops import OpType
 
 
 class Context(StrEnum):
-    """What the client was doing when the error came."""
+    """What the client was doing when the error occurred."""
 
     ENQUEUE = "enqueue"
     DELIVERY = "delivery"
@@ -58,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """What an error means for the operation (`type`) and for its client; `name` goes into `ops.error`."""
+    """The meaning of an error for the operation (`type`) and for its client; `name` goes into `ops.error`."""
 
     type: OpType
     replace_client: bool
@@ -75,7 +76,7 @@ _TABLE: tuple[tuple[OpType, bool, str, str], ...] = (
     (
         _FAIL,
         False,
-        "no right to do it, checked before the append",
+        "not authorized, checked before the append",
         (
             "TOPIC_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED "
             "TRANSACTIONAL_ID_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTHORIZATION_FAILED SASL_AUTHENTICATION_FAILED"
@@ -84,7 +85,7 @@ _TABLE: tuple[tuple[OpType, bool, str, str], ...] = (
     (
         _FAIL,
         False,
-        "the topic, or what is asked of it, does not exist",
+        "the topic or partition, or the requested setting, does not exist or is invalid",
         (
             "TOPIC_EXCEPTION INVALID_REPLICATION_FACTOR INVALID_PARTITIONS UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_ID "
             "_UNKNOWN_TOPIC _UNKNOWN_PARTITION"
@@ -93,28 +94,28 @@ _TABLE: tuple[tuple[OpType, bool, str, str], ...] = (
     (
         _FAIL,
         False,
-        "the record is refused as it is, before the append",
+        "the record itself is refused, before the append",
         (
             "MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_MSG_SIZE INVALID_RECORD INVALID_TIMESTAMP "
             "INVALID_REQUIRED_ACKS UNSUPPORTED_FOR_MESSAGE_FORMAT UNSUPPORTED_COMPRESSION_TYPE"
         ),
     ),
-    (_FAIL, False, "a mirrored topic takes no writes (KIP-1279)", "READ_ONLY_TOPIC"),
+    (_FAIL, False, "a mirrored topic accepts no writes (KIP-1279)", "READ_ONLY_TOPIC"),
     (_FAIL, False, "the ISR was too small and nothing was appended", "NOT_ENOUGH_REPLICAS"),
     (_FAIL, False, "the epoch is too old; nothing was appended", "INVALID_PRODUCER_EPOCH"),
     (_FAIL, False, "an answer to an administrative request, not to a write", "NOT_CONTROLLER BROKER_NOT_AVAILABLE"),
-    (_FAIL, False, "the local queue was full; the record was not taken", "_QUEUE_FULL"),
-    (_FAIL, False, "the coordinator asks for an abort; nothing was appended", "TRANSACTION_ABORTABLE"),
+    (_FAIL, False, "the local queue was full; the record was not accepted", "_QUEUE_FULL"),
+    (_FAIL, False, "the coordinator requires an abort; nothing was appended", "TRANSACTION_ABORTABLE"),
     (
         _FAIL,
         False,
-        "the group's coordinator takes no offsets from this member (any more), or at this time",
+        "the group's coordinator accepts no offsets from this member (any more), or at this time",
         (
             "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH FENCED_MEMBER_EPOCH "
             "INVALID_GROUP_ID GROUP_ID_NOT_FOUND"
         ),
     ),
-    # refused before the append, and the client is of no more use
+    # refused before the append, and the client is unusable
     (
         _FAIL,
         True,
@@ -161,14 +162,14 @@ _TABLE: tuple[tuple[OpType, bool, str, str], ...] = (
         "purged here: a record in the queue may be waiting for its second attempt",
         "_PURGE_QUEUE _PURGE_INFLIGHT",
     ),
-    # may have happened, and the client is of no more use
+    # may have happened, and the client is unusable
     (
         _INFO,
         True,
         "the client is in a fatal state, or gone; earlier attempts are unknown",
         "_FATAL _DESTROY _CRIT_SYS_RESOURCE _GAPLESS_GUARANTEE _INCONSISTENT UNKNOWN_PRODUCER_ID",
     ),
-    (_INFO, True, "the group gave this client's partitions away", "_MAX_POLL_EXCEEDED _ASSIGNMENT_LOST"),
+    (_INFO, True, "the group reassigned this client's partitions", "_MAX_POLL_EXCEEDED _ASSIGNMENT_LOST"),
 )
 
 ROWS: Final[dict[str, Row]] = {
@@ -179,21 +180,21 @@ ROWS: Final[dict[str, Row]] = {
 _ALWAYS_FAIL: Final = frozenset(
     {Context.ENQUEUE, Context.TXN_BEGIN, Context.TXN_ABORT, Context.POLL, Context.QUERY},
 )
-# Of no consequence to a reader: it stays in use although a producer with the same error would not.
+# Harmless to a reader: it stays in use although a producer with the same error would not.
 _HARMLESS_TO_READERS: Final = frozenset({"_STATE", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_TXN_STATE"})
 
 
 def error_name(error: KafkaError) -> str:
-    """Its short name, as in `ROWS`: the client's, or ours for a code that the client has no name for."""
+    """Its short name, as in `ROWS`: the client's, or this table's for a code that the client has no name for."""
     return _UNNAMED.get(error.code()) or str(error.name())
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:
-    """The Kafka error that an exception of the client carries; None when it is about something else.
+    """The Kafka error in an exception of the client; None when it is about something else.
 
-    confluent-kafka raises a *fatal* error of the client out of whatever call happens to serve callbacks (poll, flush,
-    consume, commit). When another callback was due at that moment it comes as the cause of a SystemError, or is lost
-    in a SystemError without any cause: then it is named `_FATAL`, and only librdkafka's log has the reason.
+    confluent-kafka raises a *fatal* error of the client from whichever call happens to serve callbacks (poll, flush,
+    consume, commit). When another callback was due at that moment it is the cause of a SystemError, or is lost in a
+    SystemError without any cause: then it is named `_FATAL`, and only librdkafka's log has the reason.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -206,13 +207,13 @@ def kafka_error(error: BaseException) -> KafkaError | None:
 
 
 CLIENT_ERRORS: Final = (KafkaException, SystemError)
-"""What to catch around a client's calls, and to give to `kafka_error` (re-raise when it finds none)."""
+"""Exceptions to catch around a client's calls, and to pass to `kafka_error` (re-raise when it finds none)."""
 
 
 def classify(error: KafkaError, *, context: Context, only_attempt: bool = False) -> Classified:
-    """What `error` means for an operation that was doing `context`.
+    """The meaning of `error` for an operation in `context`.
 
-    only_attempt: of a delivery report, whether the record was certainly sent no more than once.
+    only_attempt: for a delivery report, whether the record was certainly sent no more than once.
     A fatal error always ends its client.
     """
     name = error_name(error)

@@ -25,7 +25,7 @@ _BATCH: Final = 2_000
 _POLL_S: Final = 1.0
 _LOOK_S: Final = 3.0
 _PAUSE_S: Final = 0.3
-_ABSENT_S: Final = 10.0  # how long a topic may be absent, at most a quarter of the time there is
+_ABSENT_S: Final = 10.0  # how long a topic may be absent, at most a quarter of the available time
 UNKNOWN: Final = -1
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -33,7 +33,7 @@ _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 @dataclass(slots=True)
 class Result:
-    """How far one partition was read. Offsets are UNKNOWN where they never became known."""
+    """How far one partition was read. Offsets are UNKNOWN until they are known."""
 
     topic: str
     partition: int
@@ -46,14 +46,14 @@ class Result:
 
     @property
     def reached(self) -> bool:
-        """Whether everything known to exist was passed."""
+        """Whether everything known to exist was read."""
         return self.target != UNKNOWN and self.position >= self.target
 
     def why_not(self, cluster: str, isolation: str) -> str:
         """One sentence for a read that was cut off."""
         where = f"{self.topic}-{self.partition} on {cluster}"
         if self.target == UNKNOWN:
-            return f"the offsets of {where} could not be learnt in time"
+            return f"the offsets of {where} could not be fetched in time"
         if isolation == "read_committed" and UNKNOWN < self.stable < self.target:
             return (
                 f"{where} was read to {self.position}; its last stable offset stayed at {self.stable}, "
@@ -65,8 +65,8 @@ class Result:
 class FinalReader:
     """Reads until every partition is complete or the deadline (time.monotonic()) is reached.
 
-    A partition is complete by itself: one that cannot be read costs the others neither their completeness nor, where
-    they have all been read, more than the waiting for it.
+    Partitions are complete independently: one that cannot be read does not make the others incomplete; at most it
+    delays the end.
     topics: names on this cluster. per_topic: partitions each is expected to have, for rows of absent topics.
     """
 
@@ -142,7 +142,7 @@ class FinalReader:
         return max(0.1, min(at_most, self._deadline - time.monotonic()))
 
     def _find_partitions(self, admin: AdminClient) -> bool:
-        """Fill in the partitions of every topic there is. Waits for absent topics, though not to the end."""
+        """Fill in the partitions of every existing topic. Waits for absent topics, but not until the deadline."""
         started = time.monotonic()
         patience = min(_ABSENT_S, (self._deadline - started) / 4)
         missing = list(self._topics)
@@ -166,7 +166,7 @@ class FinalReader:
     def _offsets(self, admin: AdminClient, spec: OffsetSpec, level: IsolationLevel) -> dict[Partition, int]:
         """One offset per partition; those whose leader did not answer are left out.
 
-        The client asks nobody before it knows every leader, so a partition without one must not be among them.
+        The client sends no request before it knows every leader, so a partition without one must not be among them.
         """
         wanted = {TopicPartition(*key): spec for key in self._led(admin)}
         if not wanted:
@@ -182,7 +182,7 @@ class FinalReader:
         }
 
     def _led(self, admin: AdminClient) -> list[Partition]:
-        """The partitions that have a leader now; none when nobody tells."""
+        """The partitions that have a leader now; none without an answer."""
         try:
             topics = admin.list_topics(timeout=self._left_s(_LOOK_S)).topics
         except KafkaException as error:
@@ -199,7 +199,7 @@ class FinalReader:
         self._update_targets(admin)
 
     def _update_targets(self, admin: AdminClient) -> set[Partition]:
-        """Set targets to the high watermarks now; returns the partitions that answered."""
+        """Set targets to the current high watermarks; returns the partitions that answered."""
         ends = self._offsets(admin, _LATEST, IsolationLevel.READ_UNCOMMITTED)
         for key, offset in ends.items():
             self._results[key].target = max(self._results[key].target, offset)
@@ -209,7 +209,7 @@ class FinalReader:
         return set(ends)
 
     def _begin(self, consumer: Consumer, keys: Sequence[Partition]) -> None:
-        """Assign partitions that are not read yet and whose start is known."""
+        """Assign unread partitions whose start is known."""
         ready = [key for key in keys if self._results[key].start != UNKNOWN]
         if not ready:
             return
@@ -229,14 +229,14 @@ class FinalReader:
         self._recorder.complete(index, OpType.OK, records=records)
 
     def _read(self, consumer: Consumer) -> None:
-        """Poll until every partition under way has reached its target, or for a while when some cannot."""
+        """Poll until every assigned partition has reached its target, or for a while when some cannot."""
         until = min(self._deadline, time.monotonic() + _LOOK_S)
         while any(not r.reached for r in self._results.values() if r.position != UNKNOWN):
             polled = poll_once(
                 consumer, self._reader, self._recorder, batch=_BATCH, time_s=min(_POLL_S, self._left_s(_POLL_S))
             )
             if polled.records:
-                until = min(self._deadline, time.monotonic() + _LOOK_S)  # as long as it gets on, it goes on
+                until = min(self._deadline, time.monotonic() + _LOOK_S)  # extended as long as there is progress
             self._advance(polled)
             if polled.out_of_range:
                 self._restart(consumer, polled.out_of_range)
@@ -254,7 +254,7 @@ class FinalReader:
                 self._results[key].position = max(self._results[key].position, offset)
 
     def _restart(self, consumer: Consumer, keys: set[Partition]) -> None:
-        """The log start moved past our place, or the log was cut: begin anew at the start there is now."""
+        """The log start moved past the position, or the log was truncated: restart at the current log start."""
         known = sorted(keys & self._results.keys())
         consumer.incremental_unassign([TopicPartition(*key) for key in known])
         for key in known:
@@ -262,7 +262,7 @@ class FinalReader:
             result.start = result.position = result.target = UNKNOWN
 
     def _settled(self, admin: AdminClient) -> bool:
-        """Look which partitions are complete: those that are reached, and have not grown meanwhile. Whether all are."""
+        """Mark complete partitions: those that are reached, and have not grown meanwhile. Returns whether all are."""
         if any(result.reached for result in self._results.values()):
             answered = self._update_targets(admin)
             for key, result in self._results.items():

@@ -1,11 +1,11 @@
 """Members of consumer groups: they subscribe, poll, commit what they have processed, and leave.
 
-A member's partitions change within a poll, in which librdkafka calls back, and a process has one operation under way
-at most. A callback therefore ends the poll's operation with what it brought until then, records what it does itself,
-and begins another one for the rest: messages come one by one, so none is put on the wrong side. It commits what was
-processed of partitions that go (`commit_offset`), names those that came or went (`assign`, action rebalance), and asks
-where the group stands on those that came (`fetch_offset`). Where it stands nowhere, or outside the log,
-`auto.offset.reset` decides, as for any application.
+A member's partitions change within a poll, in which librdkafka calls back, and a process has at most one pending
+operation. A callback therefore ends the poll's operation with the records until then, records its own operations,
+and begins another poll operation for the rest: messages arrive one by one, so none is put on the wrong side. It commits
+processed offsets of revoked partitions (`commit_offset`), names assigned or revoked ones (`assign`, action rebalance),
+and fetches the group's committed offsets of assigned ones (`fetch_offset`). Where there is none, or it is outside the
+log, `auto.offset.reset` decides, as for any application.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from workloads.values import Names, next_process
 log = logging.getLogger(__name__)
 
 COMMIT_S: Final = 0.5
-SYNCED_S: Final = 6.0  # how long a member that moves waits for the mirror to carry its group's offsets
+SYNCED_S: Final = 6.0  # how long a moving member waits for the mirror to sync its group's offsets
 READY_S: Final = 3.0
 _READY_STEP_S: Final = 0.05
 _BATCH: Final = 500
@@ -43,14 +43,14 @@ _PAUSE_S: Final = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A stay, and the topics by their names on its cluster. ready: what is waited for, bounded, before it joins."""
+    """A stay, and the topics by their names on its cluster. ready: condition to wait for, bounded, before it joins."""
 
     stay: Stay
     topics: Sequence[str]
     ready: Callable[[], bool] | None = None
 
     def await_ready(self, stop: StopSignal) -> None:
-        """Wait until it is ready; no longer than some seconds."""
+        """Wait until it is ready, for at most some seconds."""
         until = time.monotonic() + READY_S
         while self.ready is not None and not self.ready() and time.monotonic() < until:
             if stop.wait(_READY_STEP_S):
@@ -60,7 +60,7 @@ class Place:
 class Member:
     """One member, one process. `run` is the body of its thread; it works at its places one after the other.
 
-    name: its role without incarnation. configs: cluster → makes a client's configuration from its name.
+    name: its role without incarnation. configs: cluster → function from a client's name to its configuration.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Member:
         self._place = places[0]
         self._client = ""
         self._consumer: Consumer = None  # type: ignore[assignment]  # made by run, in its own thread
-        self._polled = Polled()  # of the poll under way
+        self._polled = Polled()  # of the pending poll
         self._poll_index: int | None = None
         self._fatal: KafkaError | None = None
-        self._next: dict[Partition, tuple[int, int | None]] = {}  # what is processed: next offset, leader epoch
+        self._next: dict[Partition, tuple[int, int | None]] = {}  # processed: next offset, leader epoch
         self._committed: dict[Partition, int] = {}
         self._stands = False  # whether it has committed at this place
 
     def run(self) -> None:
-        """Work at each place until its time is over, at the last one until told to stop."""
+        """Work at each place until its time is over, at the last one until asked to stop."""
         for place in self._places:
             if self._stop.is_set():
                 return
@@ -108,8 +108,8 @@ class Member:
     # --- one stay ----------------------------------------------------------------------------------------------
 
     def _work(self, seconds: float | None) -> None:
-        """seconds: a stay that ends by itself lasts so long, and longer until the group stands somewhere: who leaves
-        before has nothing for a mirror to carry."""
+        """seconds: the length of a stay that ends by itself; it is extended until the group has committed an offset, or
+        there would be nothing for a mirror to sync."""
         until = None if seconds is None else time.monotonic() + seconds
 
         def over() -> bool:
@@ -165,7 +165,7 @@ class Member:
                 if error is None:
                     raise
                 self._polled.failed(error)
-            polled = self._polled  # another one, when a callback came
+            polled = self._polled  # another object if a callback ran
             if message is not None:
                 take([message], polled)
             full = len(polled.records) >= _BATCH or (polled.records and message is None)
@@ -175,7 +175,7 @@ class Member:
         if polled.doomed and self._fatal is None:
             self._fatal = KafkaError(KafkaError._FATAL, polled.error_text)
         elif polled.error is not None:
-            self._stop.wait(_PAUSE_S)  # errors come again and again while a cluster is away
+            self._stop.wait(_PAUSE_S)  # errors repeat while a cluster is down
 
     def _begin_poll(self) -> None:
         self._polled = Polled()
@@ -211,7 +211,7 @@ class Member:
 
     @contextmanager
     def _between_polls(self) -> Iterator[None]:
-        """Callbacks come within a poll: what it brought until then is one operation, what it still brings another."""
+        """Callbacks run within a poll: the records before are one operation, the records after another."""
         polling = self._poll_index is not None
         self._end_poll()
         yield
@@ -219,7 +219,7 @@ class Member:
             self._begin_poll()
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Record that these partitions came or went."""
+        """Record that these partitions were assigned or revoked."""
         for p in partitions:
             self._next.pop((p.topic, p.partition), None)
             self._committed.pop((p.topic, p.partition), None)
@@ -251,7 +251,7 @@ class Member:
             self._fatal = self._fatal or answer.error
 
     def _fetch_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """What the group has committed, as an operation; empty when the answer did not come."""
+        """The group's committed offsets, as an operation; empty without an answer."""
         index = self._invoke(F.FETCH_OFFSET, [OpRecord(Action.FETCH.value, t, p) for t, p in partitions])
         offsets, error = committed(self._consumer, partitions)
         if error is not None:
@@ -263,7 +263,7 @@ class Member:
         return offsets
 
     def _await_synced(self) -> None:
-        """Until the mirror has written where the group stands, as an operator would before the consumers move."""
+        """Wait until the mirror has written the group's offsets, as an operator would before moving the consumers."""
         until = time.monotonic() + SYNCED_S
         while time.monotonic() < until and not self._stop.is_set():
             try:
@@ -276,7 +276,7 @@ class Member:
                 return
             self._stop.wait(_PAUSE_S)
 
-    # --- small things ------------------------------------------------------------------------------------------
+    # --- helpers ------------------------------------------------------------------------------------------
 
     def _on_client_error(self, error: KafkaError) -> None:
         if error.fatal():
@@ -284,7 +284,7 @@ class Member:
         log.debug("%s: %s", self._client, error)
 
     def _crash(self, error: KafkaError) -> None:
-        """Say that this client is replaced; the loop makes the next one."""
+        """Record that this client is replaced; the loop makes the next one."""
         what = classify(error, context=Context.POLL)
         log.info("%s: replaced after %s (%s)", self._client, what.name, error.str())
         self._recorder.complete(self._invoke(F.CRASH), OpType.OK, error=what.name, error_text=error.str())

@@ -1,4 +1,4 @@
-"""What a group's member asks its coordinator: to keep offsets, and which it keeps. Bounded by its time-outs."""
+"""A group member's requests to its coordinator: commit and fetch offsets. Bounded by the client's time-outs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOOK_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a commit ended. error: as the client gave it; name: as the error table has it."""
+    """The result of a commit. error: the client's; name: as in the error table."""
 
     type: OpType
     error: KafkaError | None = None
@@ -30,7 +30,7 @@ class Answer:
 
 
 def commit(consumer: Consumer, due: Processed) -> Answer:
-    """Commit and wait for the answer. Refused by the only attempt for every partition: it did not happen."""
+    """Commit and wait for the answer. If the only attempt was refused for every partition, it did not happen."""
     started = time.monotonic()
     done: Sequence[TopicPartition] = ()
     try:
@@ -49,7 +49,7 @@ def commit(consumer: Consumer, due: Processed) -> Answer:
 
 
 def committed(consumer: Consumer, partitions: Sequence[Partition]) -> tuple[dict[Partition, int], KafkaError | None]:
-    """Partition → offset, without those that have none; and why the answer did not come."""
+    """Partition → offset, without those that have none; and the error when there was no answer."""
     try:
         found = consumer.committed([TopicPartition(t, p) for t, p in partitions], timeout=_LOOK_S)
     except CLIENT_ERRORS as raised:

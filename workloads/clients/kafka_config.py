@@ -1,7 +1,7 @@
 """Client configuration: every time-out bounded, so that an operation ends within seconds whatever is broken.
 
-All times in ms. `delivery.timeout.ms` bounds a send, `socket.timeout.ms` a request to a broker that answers no more
-(a paused one keeps its connections), `reconnect.backoff.max.ms` the time until a healed broker is found again.
+All times in ms. `delivery.timeout.ms` bounds a send, `socket.timeout.ms` a request to a broker that does not answer
+(a paused one keeps its connections), `reconnect.backoff.max.ms` the time until a client reconnects to a healed broker.
 librdkafka's own log goes to the Python logger `shatterproof.librdkafka`, never to the terminal.
 """
 
@@ -15,16 +15,16 @@ from workloads.base import WorkloadOptions
 DELIVERY_TIMEOUT_MS: Final = 15_000
 TRANSACTION_TIMEOUT_MS: Final = 20_000  # not below the delivery time-out: librdkafka refuses that
 RETRY_BACKOFF_MS: Final = 100
-SESSION_TIMEOUT_MS: Final = 10_000  # of a group's member: it is missed after this
+SESSION_TIMEOUT_MS: Final = 10_000  # of a group's member: it is removed after this
 
 ONLY_ATTEMPT_S: Final = RETRY_BACKOFF_MS / 1000 / 2
-"""A delivery report that comes sooner than this after produce() is that of the only attempt.
+"""A delivery report sooner than this after produce() is that of the only attempt.
 
 librdkafka waits `retry.backoff.ms` ± 20 % before any second attempt.
 """
 
 librdkafka_log: Final = logging.getLogger("shatterproof.librdkafka")
-librdkafka_log.addHandler(logging.NullHandler())  # else Python prints warnings to stderr when nothing is set up
+librdkafka_log.addHandler(logging.NullHandler())  # else Python prints warnings to stderr when no logging is configured
 
 
 def _common(bootstrap: str, client: str) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def consumer_config(
 ) -> dict[str, Any]:
     """Configuration of one consumer client that assigns its partitions itself and commits nothing.
 
-    `auto.offset.reset=error`: a position outside the log comes as an error, and is handled and recorded, instead
-    of a silent jump.
+    `auto.offset.reset=error`: a position outside the log is an error, which is handled and recorded, instead of a
+    silent jump.
     """
     return _common(bootstrap, client) | {
         "group.id": group,
@@ -90,15 +90,15 @@ def member_config(
         "auto.offset.reset": reset,
         "group.protocol": protocol,
     }
-    if protocol == "classic":  # the new protocol leaves it to the group's coordinator
+    if protocol == "classic":  # in the new protocol the group's coordinator decides it
         config["session.timeout.ms"] = SESSION_TIMEOUT_MS
     return config
 
 
 def share_config(bootstrap: str, client: str, *, group: str) -> dict[str, Any]:
-    """Configuration of a member of a share group. What is polled is accepted by the next poll, or by a commit."""
+    """Configuration of a member of a share group. Polled records are accepted by the next poll, or by a commit."""
     config = _common(bootstrap, client)
-    del config["allow.auto.create.topics"]  # not for share consumers, yet
+    del config["allow.auto.create.topics"]  # not yet supported for share consumers
     return config | {
         "group.id": group,
         "share.acknowledgement.mode": "implicit",
@@ -107,7 +107,7 @@ def share_config(bootstrap: str, client: str, *, group: str) -> dict[str, Any]:
 
 
 def admin_config(bootstrap: str, client: str) -> dict[str, Any]:
-    """Configuration of a client that only looks (offsets, metadata)."""
+    """Configuration of a client that only reads metadata and offsets."""
     config = _common(bootstrap, client)
     del config["allow.auto.create.topics"]
     return config

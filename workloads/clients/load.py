@@ -1,4 +1,4 @@
-"""Clients at work, each in a thread of its own: implements workloads.base.Load for any set of clients."""
+"""Running clients, each in a thread of its own: implements workloads.base.Load for any set of clients."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from workloads.clients.control import StopSignal, Tally
 log = logging.getLogger(__name__)
 
 _ALLOCATIONS: Final = 500_000  # allocations between two runs of the cycle collector during a load
-_CLIENT_SHARE: Final = 0.8  # of the time for stopping; the rest is for closing clients
+_CLIENT_SHARE: Final = 0.8  # share of the time for stopping; the rest is for closing clients
 
 
 def _calm_collector() -> tuple[int, int, int] | None:
-    """Make Python look for reference cycles seldom; returns the thresholds to be restored, None if it was so already.
+    """Make Python search for reference cycles rarely; returns the thresholds to restore, None if already set.
 
-    A load makes tens of thousands of small tuples a second and keeps them until the next flush. With the default
-    thresholds the collector went through all of them again and again, which cost half of what a load can do.
+    A load creates tens of thousands of small tuples a second and keeps them until the next flush. With the default
+    thresholds the collector scanned all of them again and again, which halved a load's throughput.
     """
     before = gc.get_threshold()
     if before[0] == 0 or before[0] >= _ALLOCATIONS:
@@ -34,7 +34,7 @@ def _calm_collector() -> tuple[int, int, int] | None:
 
 
 class Client(Protocol):
-    """What runs in one thread."""
+    """The work of one thread."""
 
     tally: Tally
 
@@ -79,7 +79,7 @@ class ThreadedLoad:
         return self._error
 
     def stop(self, *, timeout_s: float) -> None:
-        """End every client within the time; operations under way complete as info, error `stopped`.
+        """End every client within the time; pending operations complete as info, error `stopped`.
 
         Raises WaitTimeoutError, naming the clients, when some did not end. Safe to call twice.
         """
@@ -98,9 +98,9 @@ class ThreadedLoad:
         try:
             client.run()
         except Exception as error:
-            cause = error.__cause__ if isinstance(error, SystemError) else None  # an exception within a callback
+            cause = error.__cause__ if isinstance(error, SystemError) else None  # an exception inside a callback
             found = cause if isinstance(cause, Exception) else error
-            if not isinstance(found, ShatterError):  # else it is a sentence, which ends the run
+            if not isinstance(found, ShatterError):  # a ShatterError is a complete sentence, and ends the run
                 log.exception("client %s ended", name)
             with self._error_lock:
                 self._error = self._error or found

@@ -1,8 +1,8 @@
-"""One recorded poll: the part that live consumers and final readers share.
+"""One recorded poll: shared by live consumers and final readers.
 
 A `poll` operation lasts until something was read, or until its time is over (about a second), so an idle consumer
-leaves one empty `ok` a second: proof of life, not noise. An error without records completes as `fail` (nothing was
-read, by definition); an error beside records is a note on an `ok`.
+records one empty `ok` a second: proof that it is alive. An error without records completes as `fail` (nothing was
+read, by definition); an error together with records is a note on an `ok`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SLICE_S: Final = 0.05  # consume() waits for a full batch or this long, so this
 Partition = tuple[str, int]
 
 OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION", "_NO_OFFSET"})
-"""Errors that say: this position is not in the log (any more)."""
+"""Errors that mean: this position is not in the log (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who polls: the columns that every one of its operations carries."""
+    """The polling client: columns that all of its operations have."""
 
     process: str
     cluster: str
@@ -41,7 +41,7 @@ class Reader:
 
 @dataclass(slots=True)
 class Polled:
-    """What one poll brought. positions: partition → (next offset, leader epoch of the last record).
+    """The result of one poll. positions: partition → (next offset, leader epoch of the last record).
 
     ends: partition → offset at which the consumer met the end of the log (control records passed included).
     """
@@ -59,7 +59,7 @@ class Polled:
         return self.error is not None and self.error.replace_client
 
     def failed(self, error: KafkaError) -> None:
-        """Keep the worst error: one that ends the client counts more than the first."""
+        """Keep the worst error: one that ends the client takes precedence over the first."""
         what = classify(error, context=Context.POLL)
         if self.error is None or (what.replace_client and not self.error.replace_client):
             self.error, self.error_text = what, error.str()
@@ -79,7 +79,7 @@ def poll_once(
     time_s: float,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Polled:
-    """Poll and record it as one operation: until records, an error or a partition's end came, or `time_s` passed."""
+    """Poll and record it as one operation: until records, an error or a partition's end arrived, or `time_s` passed."""
     index = begin_poll(reader, recorder)
     polled = Polled()
     until = time.monotonic() + time_s
@@ -111,7 +111,7 @@ def begin_poll(reader: Reader, recorder: Recorder) -> int:
 
 
 def end_poll(index: int, polled: Polled, recorder: Recorder) -> None:
-    """What it brought. Without records an error is its failure, beside records it is a note."""
+    """A poll's completion. Without records an error makes it fail, with records it is a note."""
     recorder.complete(
         index,
         OpType.OK if polled.records or polled.error is None else OpType.FAIL,
@@ -122,7 +122,7 @@ def end_poll(index: int, polled: Polled, recorder: Recorder) -> None:
 
 
 def take(messages: Sequence[Message], polled: Polled) -> None:
-    """Sort what consume() returned into records, ends of partitions, and errors."""
+    """Sort the messages from consume() into records, ends of partitions, and errors."""
     records, positions = polled.records, polled.positions
     for message in messages:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -140,5 +140,5 @@ def take(messages: Sequence[Message], polled: Polled) -> None:
 
 
 def assign_record(partition: Partition, offset: int | None, leader_epoch: int | None = None) -> OpRecord:
-    """Where a consumer begins to read a partition, as an `assign` operation carries it. None: at the log start."""
+    """Where a consumer starts reading a partition, as in an `assign` operation. None: at the log start."""
     return OpRecord(Action.ASSIGN.value, partition[0], partition[1], offset, leader_epoch=leader_epoch)

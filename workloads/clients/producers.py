@@ -1,12 +1,12 @@
 """Producers outside transactions: one Kafka client for several processes, driven by its delivery reports.
 
-Each process has one send under way at most; the client has as many as it has processes, so the throughput does not
-hang on round trips. Everything of one client happens in one thread (librdkafka serves delivery reports inside
-`poll`), so the order of invocations is the order in which records entered the client.
+Each process has at most one pending send; the client has as many as it has processes, so the throughput is not limited
+by round trips. Everything of one client happens in one thread (librdkafka serves delivery reports inside `poll`), so
+the order of invocations is the order in which records entered the client.
 
-A process whose send ends as `info` is retired, and another name goes on in its place. A client with a fatal error
-is thrown away (`crash`), and a new incarnation takes its place. So it does at the end of a client's life, when that is
-limited: jobs and lambdas write little and come again as new clients.
+A process whose send ends as `info` is retired, and replaced under another name. A client with a fatal error is
+discarded (`crash`), and replaced by a new incarnation. The same happens at the end of a client's life, when that is
+limited: jobs and lambdas write little and return as new clients.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ONLY_ATTEMPT_NS = int(ONLY_ATTEMPT_S * 1e9)
 class SendClient:
     """One producer client and its processes. `run` is the body of its thread.
 
-    role: its name without incarnation, `A-producer-0`. config: makes the client's configuration from its name.
+    role: its name without incarnation, `A-producer-0`. config: client name → configuration.
     life: operations of one incarnation; 0: no limit.
     """
 
@@ -83,7 +83,7 @@ class SendClient:
         self._producer: Producer = None  # type: ignore[assignment]  # made by run, in its own thread
 
     def run(self) -> None:
-        """Send until told to stop, then let what is under way end, and close the client."""
+        """Send until asked to stop, then let pending sends end, and close the client."""
         self._open()
         try:
             while not self._stop.is_set():
@@ -108,7 +108,7 @@ class SendClient:
         self._producer = Producer(self._config(self._client) | {"error_cb": self._on_client_error})
 
     def _serve(self, time_s: float) -> None:
-        """Let the client call back. A fatal error of the client may come out of it."""
+        """Serve the client's callbacks. May raise a fatal error of the client."""
         try:
             self._producer.poll(time_s)
         except CLIENT_ERRORS as raised:
@@ -162,7 +162,7 @@ class SendClient:
             self._finish(send)
 
     def _finish(self, send: Send) -> None:
-        """Complete the operation with what is known of its records, and free its process."""
+        """Complete the operation with the known results of its records, and free its process."""
         send.done = True
         del self._under_way[send.index]
         type_, name = decide(send.fates)
@@ -171,7 +171,7 @@ class SendClient:
         records = with_offsets(send.records, send.fates)
         try:
             self._recorder.complete(send.index, type_, records=records, error=name, error_text=send.error_text)
-        except Exception as error:  # within a callback: the client might lose it on its way out
+        except Exception as error:  # within a callback: the client might swallow it
             self._broken = self._broken or error
         tally = self.tally
         if type_ is OpType.OK:
@@ -201,18 +201,18 @@ class SendClient:
         process = self._idle[0]
         index = self._recorder.invoke(process, F.CRASH.value, cluster=self._cluster, client=old)
         self._recorder.complete(index, OpType.OK, error=why.name, error_text=text)
-        self._stop.wait(_REPLACE_PAUSE_S)  # a cluster that dooms every client at once is not to be flooded
+        self._stop.wait(_REPLACE_PAUSE_S)  # do not flood a cluster on which every client fails at once
         self._open()
 
     def _drain(self, patience_s: float) -> None:
-        """Let sends under way end by themselves for a while, then give them up."""
+        """Let pending sends end by themselves for a while, then give them up."""
         until = time.monotonic() + patience_s
         while self._under_way and time.monotonic() < until:
             self._serve(_DRAIN_STEP_S)
         self._abandon(STOPPED)
 
     def _abandon(self, error: str) -> None:
-        """Purge the client, take the reports this gives, and complete what is still open."""
+        """Purge the client, process the resulting reports, and complete pending operations."""
         if self._under_way:
             self._giving_up = error
             self._producer.purge()
@@ -227,5 +227,5 @@ class SendClient:
                 send.done = True
             self._under_way.clear()
             self._producer.purge()
-            with contextlib.suppress(*CLIENT_ERRORS):  # its last words; it is of no more use anyway
+            with contextlib.suppress(*CLIENT_ERRORS):  # its last callbacks; it is discarded anyway
                 self._producer.close()

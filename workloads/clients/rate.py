@@ -1,4 +1,4 @@
-"""How fast operations begin: a token bucket that all producers share."""
+"""The rate of operations: a token bucket that all producers share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.core.clock import Clock
 class TokenBucket:
     """At most `rate` tokens a second over all threads, with bursts of up to `burst_s` seconds' worth.
 
-    A rate of 0 means no limit. Time that passes while nobody can send (a fault, say) is not made up for later.
+    A rate of 0 means no limit. Time in which nobody can send (e.g. under a fault) is not made up for later.
     """
 
     def __init__(self, rate: float, *, clock: Clock, burst_s: float = 0.1) -> None:
@@ -22,7 +22,7 @@ class TokenBucket:
         self._lock = threading.Lock()
 
     def take(self, wanted: int) -> int:
-        """Take up to `wanted` tokens; returns how many there were. Never waits."""
+        """Take up to `wanted` tokens; returns how many were available. Never waits."""
         if self._rate <= 0 or wanted <= 0:
             return max(0, wanted)
         with self._lock:

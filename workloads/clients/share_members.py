@@ -1,9 +1,9 @@
 """Members of share groups: records are acquired, processed, and acknowledged by the next poll or a commit.
 
-A share group has no committed offsets of its members; its start offset is what the mirror syncs, and what looks show.
-Acknowledgements are no operations of their own: a record that was polled is accepted, or comes again to another member.
+A share group has no committed offsets of its members; the mirror syncs its start offset, and snapshots show it.
+Acknowledgements are not operations of their own: a polled record is accepted, or delivered again to another member.
 
-What it cannot show: releases, rejections, delivery counts, and locks that expire.
+Not covered: releases, rejections, delivery counts, and locks that expire.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ShareMember:
         self._reader = Reader(names.process("q"), cluster, "", role.isolation, group, role.reset)
 
     def run(self) -> None:
-        """Poll and commit until told to stop; a client with a fatal error is replaced."""
+        """Poll and commit until asked to stop; a client with a fatal error is replaced."""
         self._place.await_ready(self._stop)
         while not self._stop.is_set():
             consumer = self._open()
@@ -127,7 +127,7 @@ class ShareMember:
         self._recorder.complete(index, OpType.OK, error=name, error_text=words)
 
     def _close(self, consumer: ShareConsumer) -> None:
-        """Accept what was polled, and leave the group."""
+        """Accept the polled records, and leave the group."""
         try:
             consumer.close()
         except (*CLIENT_ERRORS, IllegalStateException) as error:

@@ -1,19 +1,19 @@
 """Transactional producers: begin, records, and commit or a deliberate abort, as one operation `txn`.
 
-How a transaction ends, and what that means for its operation (`decide_txn`):
+How a transaction ends, and the resulting type of its operation (`decide_txn`):
 
 | commit tried | commit | abort | operation |
 |---|---|---|---|
 | yes | succeeded | – | `ok`, with offsets |
 | yes | failed | succeeded | `fail`: the abort is the answer |
-| yes | failed | failed, or not allowed any more | `info`: the commit may have been stored, or may still be |
-| no | – | succeeded | `fail`, error `aborted` when it was deliberate, else what made it necessary |
-| no | – | failed | `fail`: nobody can commit it any more; it times out, or the next incarnation aborts it |
+| yes | failed | failed, or no longer allowed | `info`: the commit may have been stored, or may still be |
+| no | – | succeeded | `fail`, error `aborted` when it was deliberate, else its cause |
+| no | – | failed | `fail`: it cannot be committed any more; it times out, or the next incarnation aborts it |
 
-Records are flushed before a deliberate abort, so that aborted data reaches the log (librdkafka drops what it has in
-its queue); their offsets are kept on the records. Whenever an abort failed or the end is unknown, the client is
-replaced: the next incarnation has the same transactional.id, and its `init_transactions` fences the old one.
-A transactional producer has one process; several of them give concurrency.
+Records are flushed before a deliberate abort, so that aborted data reaches the log (librdkafka drops queued records);
+their offsets are kept on the records. Whenever an abort failed or the result is unknown, the client is replaced: the
+next incarnation has the same transactional.id, and its `init_transactions` fences the old one.
+A transactional producer has one process; several producers give concurrency.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from workloads.values import Names, next_process
 log = logging.getLogger(__name__)
 
 ABORTED: Final = "aborted"
-_STEP_S: Final = 1.0  # one blocking call; librdkafka goes on with the same commit or abort when it is called again
+_STEP_S: Final = 1.0  # one blocking call; librdkafka continues the same commit or abort when it is called again
 _COMMIT_S: Final = 30.0
 _ABORT_S: Final = 15.0
 _PAUSE_S: Final = 0.5
@@ -49,7 +49,7 @@ _IDLE_S: Final = 0.05
 
 @dataclass(slots=True)
 class Txn:
-    """One transaction under way, and how its steps went. `error`: the first that made it impossible to go on."""
+    """One pending transaction, and the results of its steps. `error`: the first that made it impossible to continue."""
 
     name: str
     records: list[OpRecord]
@@ -85,7 +85,7 @@ def decide_txn(txn: Txn) -> tuple[OpType, str | None]:
 class TxnClient:
     """One transactional producer and its process. `run` is the body of its thread.
 
-    role: its name without incarnation. config: makes the client's configuration, transactional.id included.
+    role: its name without incarnation. config: client name → configuration, transactional.id included.
     hold_s: how long each transaction is kept open after its records were written. wait_s: before the first one.
     life: transactions of one incarnation; 0: no limit.
     """
@@ -125,7 +125,7 @@ class TxnClient:
         self._producer: Producer | None = None
 
     def run(self) -> None:
-        """One transaction after the other until told to stop; then close the client."""
+        """One transaction after the other until asked to stop; then close the client."""
         self._stop.wait(self._wait_s)
         try:
             while not self._stop.is_set():
@@ -168,7 +168,7 @@ class TxnClient:
             self._process, F.TXN.value, cluster=self._cluster, client=self._client, txn=txn.name, records=txn.records
         )
         self._steps(txn)
-        if self._fatal is not None:  # says more than what it did to the records
+        if self._fatal is not None:  # more specific than its effects on the records
             txn.error, txn.error_text = classify(self._fatal, context=Context.DELIVERY), self._fatal.str()
         type_, name = decide_txn(txn)
         self._recorder.complete(
@@ -186,7 +186,7 @@ class TxnClient:
             self._replace(txn)
 
     def _steps(self, txn: Txn) -> None:
-        """The transaction itself. Leaves in `txn` how far it came."""
+        """The transaction itself. Its progress is left in `txn`."""
         producer = self._producer
         assert producer is not None
         error = self._call(producer.begin_transaction)
@@ -226,12 +226,12 @@ class TxnClient:
             txn.failed(error, Context.DELIVERY)
 
     def _hold(self, producer: Producer) -> None:
-        """Leave the transaction open for a while, the client served meanwhile."""
+        """Leave the transaction open for a while, serving the client meanwhile."""
         until = time.monotonic() + self._hold_s
         while time.monotonic() < until and not self._stop.is_set():
             error = self._call(producer.poll, _IDLE_S)
             if error is not None:
-                return  # a fatal one: what follows fails with it, too
+                return  # a fatal error: the next steps fail with it, too
 
     def _commit(self, producer: Producer, txn: Txn) -> None:
         txn.commit_tried = True
@@ -259,7 +259,7 @@ class TxnClient:
             return
 
     def _call(self, call: Callable[..., object], *arguments: float) -> KafkaError | None:
-        """Make a blocking call of the client; returns its Kafka error, and notes when that ends the client."""
+        """Make a blocking call of the client; returns its Kafka error, and notes if that ends the client."""
         try:
             call(*arguments)
         except CLIENT_ERRORS as raised:
@@ -272,7 +272,7 @@ class TxnClient:
         return None
 
     def _given_up(self, txn: Txn) -> bool:
-        """Whether there is no time left: half of it goes to what is under way, the rest to its abort."""
+        """Whether the time is up: half of it is for the pending steps, the rest for the abort."""
         if self._stop.is_set() and self._stop.remaining_s(at_most=3600) < _STEP_S * 3:
             txn.stopped = True
         return txn.stopped
@@ -283,7 +283,7 @@ class TxnClient:
         log.debug("%s: %s", self._client, error)
 
     def _replace(self, txn: Txn) -> None:
-        """Throw the client away, and say so; `run` makes the next one."""
+        """Discard the client, and record that; `run` makes the next one."""
         name = txn.error.name if txn.error is not None else STOPPED
         log.info("%s: replaced after %s (%s)", self._client, name, txn.error_text)
         index = self._recorder.invoke(self._process, F.CRASH.value, cluster=self._cluster, client=self._client)

@@ -1,1 +1,1 @@
-"""The harness's side of the reference mirror: starts its processes, asks their admin API, stores what they say."""
+"""The harness's side of the reference mirror: starts its processes, calls their admin API, records the answers."""

@@ -1,4 +1,4 @@
-"""A typed, blocking client of the administration interface, for the harness. One process each."""
+"""A typed, blocking client of one process's admin API, for the harness."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONFLICT: Final = 409
 
 
 class RefusedError(MirrorError):
-    """The process said no, and changed nothing. status: of HTTP (409: the state does not allow it)."""
+    """The process refused, and changed nothing. status: HTTP status (409: the state does not allow it)."""
 
     def __init__(self, sentence: str, status: int) -> None:
         super().__init__(sentence)
@@ -43,12 +43,12 @@ class RefusedError(MirrorError):
 
 
 class UnreachableError(MirrorError):
-    """The process did not answer: it may be dead, paused or cut off. What was asked may have happened."""
+    """The process did not answer: it may be dead, paused or cut off. The request may have taken effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LastMirrored:
-    """Where one partition's mirroring ended; offset 0 where nothing ended yet."""
+    """One partition's last mirrored offset; 0 before its first stop."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class LastMirrored:
 
 
 class Events(NamedTuple):
-    """Changes, the oldest first. boot: of the process; another one than before: numbers begin at 1 again."""
+    """Changes, the oldest first. boot: of the process; when it changes, numbers begin at 1 again."""
 
     boot: str
     events: list[Event]
@@ -81,7 +81,7 @@ class AdminClient:
         return [MirrorConfig.from_json(one) for one in self._json("GET", "/mirrors")["mirrors"]]
 
     def create(self, config: MirrorConfig) -> None:
-        """A new mirror."""
+        """Create a mirror."""
         self._json("POST", "/mirrors", config.to_json())
 
     def delete(self, mirror: str) -> None:
@@ -89,32 +89,32 @@ class AdminClient:
         self._json("DELETE", f"/mirrors/{mirror}")
 
     def start(self, mirror: str, topics: Sequence[str] | None = None) -> list[str]:
-        """Begin to mirror topics, all of the mirror's patterns by default."""
+        """Start mirroring topics, by default all that match the mirror's patterns."""
         return self._act(mirror, "start", topics)
 
     def stop(self, mirror: str, topics: Sequence[str] | None = None) -> list[str]:
-        """Ask for a stop; `describe` says when it is done."""
+        """Request a stop; `describe` shows when it is done."""
         return self._act(mirror, "stop", topics)
 
     def pause(self, mirror: str, topics: Sequence[str] | None = None) -> list[str]:
-        """Ask for a pause."""
+        """Request a pause."""
         return self._act(mirror, "pause", topics)
 
     def resume(self, mirror: str, topics: Sequence[str] | None = None) -> list[str]:
-        """Go on after a pause."""
+        """Continue after a pause."""
         return self._act(mirror, "resume", topics)
 
     def describe(self, mirror: str) -> list[MirrorRow]:
-        """The partitions of a mirror that this process has. Take the time before you ask: lag 0 holds from then on."""
+        """The partitions of a mirror that this process has. Lag 0 refers to the time before the call."""
         return [MirrorRow(**one) for one in self._json("GET", f"/mirrors/{mirror}")["rows"]]
 
     def last_mirrored(self, mirror: str) -> list[LastMirrored]:
-        """Where each partition ended."""
+        """Each partition's last mirrored offset."""
         rows = self._json("GET", f"/mirrors/{mirror}/last-mirrored-offsets")["rows"]
         return [LastMirrored(**one) for one in rows]
 
     def events(self, after: int = 0) -> Events:
-        """Changes behind this number, some thousands at once."""
+        """Changes after this number, some thousands at once."""
         answer = self._json("GET", f"/events?after={after}")
         events = [Event(**{**one, "kind": EventKind(one["kind"])}) for one in answer["events"]]
         return Events(str(answer["boot"]), events)
@@ -124,11 +124,11 @@ class AdminClient:
         return self._ask("GET", "/metrics").text
 
     def crash_at(self, step: str) -> None:
-        """The process kills itself when it reaches this step; an empty one takes that back."""
+        """Have the process kill itself when it reaches this step; an empty one cancels that."""
         self._json("POST", "/crash-at", {"step": step})
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         self._session.close()
 
     def _act(self, mirror: str, action: str, topics: Sequence[str] | None) -> list[str]:

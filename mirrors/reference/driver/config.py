@@ -1,4 +1,4 @@
-"""From a test's options to the settings of the mirror's processes, as plain values."""
+"""Turns a test's options into the settings of the mirror's processes, as plain values."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ def _option(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceOptions:
-    """What a user may choose beside the design, as `--mirror-option NAME=VALUE`. Periods in seconds, sizes in bytes."""
+    """Options for the user in addition to the design, as `--mirror-option NAME=VALUE`. Periods in seconds, sizes in
+    bytes."""
 
     groups: str = _option(".*", "regular expression of the groups whose offsets are synced")
     exclude_groups: str = _option("$^", "regular expression of groups that are left out")
     acls: str = _option(".*", "regular expression of the principals whose ACLs are synced")
-    exclude_configs: str = _option("", "topic configurations that are not synced, with commas")
+    exclude_configs: str = _option("", "topic configurations that are not synced, comma-separated")
     group_sync_s: float = _option(1.0, "period of the sync of group offsets")
     config_sync_s: float = _option(1.0, "period of the sync of topic configurations")
     acl_sync_s: float = _option(1.0, "period of the sync of ACLs")
-    discovery_s: float = _option(1.0, "how often topics and partitions of the source are looked for")
-    lag_s: float = _option(4.0, "how long a follower may be behind before it leaves the in-sync set")
-    drain_s: float = _option(5.0, "how long a stop waits for followers to come level")
+    discovery_s: float = _option(1.0, "how often new topics and partitions of the source are looked for")
+    lag_s: float = _option(4.0, "how long a follower may lag before it leaves the in-sync set")
+    drain_s: float = _option(5.0, "how long a stop waits for followers to catch up")
     budget: int = _option(10 * 1024 * 1024, "bytes held per follower")
     state_partitions: int = _option(50, "partitions of the mirror's state topic")
     crash_at: str = _option("", "kill a process once, at this step of a stop or a start; the driver starts it again")
@@ -56,7 +57,7 @@ def option_docs() -> Mapping[str, str]:
 
 
 def parse_options(given: Mapping[str, str]) -> ReferenceOptions:
-    """Validate `NAME=VALUE` pairs. Raises: UsageError naming the option and the mend."""
+    """Validate `NAME=VALUE` pairs. Raises: UsageError naming the option and the fix."""
     values: dict[str, Any] = {}
     for name, text in given.items():
         known = name.replace("-", "_")
@@ -66,14 +67,14 @@ def parse_options(given: Mapping[str, str]) -> ReferenceOptions:
     options = ReferenceOptions(**values)
     if options.crash_at and options.crash_at not in STEPS:
         raise UsageError(
-            f"mirror option crash_at: no step is called {options.crash_at!r}; {closest(options.crash_at, STEPS)}"
+            f"mirror option crash_at: there is no step {options.crash_at!r}; {closest(options.crash_at, STEPS)}"
         )
     for name in _IN_MIRROR:
         try:
             re.compile(getattr(options, name))
         except re.error as error:
             raise UsageError(
-                f"mirror option {name}: {getattr(options, name)!r} is no regular expression: {error}"
+                f"mirror option {name}: {getattr(options, name)!r} is not a regular expression: {error}"
             ) from error
     return options
 
@@ -93,7 +94,7 @@ def _value(name: str, text: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where one process is: its own address, and what it is as a broker of the destination."""
+    """Addresses of one process: its own, and those it has as a broker of the destination."""
 
     host: str
     broker_id: int
@@ -102,7 +103,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """What a process needs to know of the cluster that it joins. Addresses of its real nodes."""
+    """The cluster that a process joins: addresses of its real nodes."""
 
     letter: str
     brokers: tuple[str, ...]
@@ -167,7 +168,7 @@ def mirror_config(name: str, source: str, topics: Sequence[str], options: Refere
 def design(arguments: Sequence[str]) -> tuple[str, Mapping[str, str]]:
     """`--design` arguments → (the contract that the mirror is judged by, switch → value).
 
-    Raises: UsageError naming the right ones.
+    Raises: UsageError naming the valid ones.
     """
     chosen = parse_design(arguments)
     return contract_of(chosen), design_values(chosen)

@@ -1,7 +1,7 @@
 """The reference mirror under test: its processes in containers, driven through their admin API.
 
-A process joins the destination as a broker of its own (from id 100 on) and reaches the source by its link alone. It
-cannot see: what a process did between its last answer and its death, but for what the state topic kept.
+A process joins the destination as a broker of its own (ids from 100 on) and reaches the source only over its link. The
+driver cannot see what a process did between its last answer and its death, except what the state topic kept.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from mirrors.reference.server.steps import START, STOP
 from mirrors.site import MirrorContext
 
 _CHANGE_S: Final = 90.0  # a start or a stop, restarts of a killed process included
-_ASK_S: Final = 5.0  # a request is sent again, for processes that took over from others
-_AGAIN_S: Final = 0.5  # and sooner while some process does not answer
+_ASK_S: Final = 5.0  # a request is sent again after this, for processes that took over from others
+_AGAIN_S: Final = 0.5  # the same while some process does not answer
 _ASKED: Final = {START: "start", STOP: "stop"}
 
 S = PartitionState
 
 
 class ReferenceMirror(DrivenMirror):
-    """Implements harness.topology.mirror.Mirror. Thread-safe: `describe` may run beside everything else."""
+    """Implements harness.topology.mirror.Mirror. Thread-safe: `describe` may run concurrently with everything else."""
 
     name = "reference"
 
@@ -51,7 +51,7 @@ class ReferenceMirror(DrivenMirror):
         self._events = EventRecorder(self.mirror, destination=context.destination.name)
 
     def capabilities(self) -> Mapping[Capability, Support]:
-        """What it can do with the design that was chosen."""
+        """Its capabilities with the chosen design."""
         design = self._settings.design
         yes = Support(True)
         return {
@@ -75,9 +75,9 @@ class ReferenceMirror(DrivenMirror):
         return topic
 
     def start(self, topics: Sequence[str]) -> None:
-        """Mirror these topics (again). Returns when every partition is mirrored: what a failback cuts off is gone then.
+        """Mirror these topics (again). Returns when every partition is mirrored: a failback has made its cuts by then.
 
-        Raises: MirrorError with the process's last words, EngineError.
+        Raises: MirrorError with the process's last log lines, EngineError.
         """
         with self._lock:
             self._topics += [topic for topic in topics if topic not in self._topics]
@@ -90,7 +90,7 @@ class ReferenceMirror(DrivenMirror):
         )
 
     def stop(self, topics: Sequence[str]) -> Cut:
-        """Stop: the destination's real brokers lead and are writable. The cut is the mirror's own, kept in its states.
+        """Stop: the destination's real brokers lead and are writable. The cut is the one that the mirror recorded.
 
         Raises: MirrorError when it does not end in time, naming the partitions.
         """
@@ -124,7 +124,8 @@ class ReferenceMirror(DrivenMirror):
         return self._processes.nodes()
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[tuple[str, int], int | None]:
-        """See harness.topology.mirror.Mirror. Judged by what every in-sync replica has and the source's own ends."""
+        """See harness.topology.mirror.Mirror. Judged by the offsets that every in-sync replica has and the source's log
+        ends."""
         deadline = time.monotonic() + timeout_s
         due = self._ends(topics, deadline)
         missing: dict[tuple[str, int], int | None] = dict.fromkeys(due, None)
@@ -159,7 +160,8 @@ class ReferenceMirror(DrivenMirror):
         return (STATE_TOPIC,)
 
     def crash_at(self, step: str, *, on: bool = True) -> None:
-        """See harness.topology.mirror.Crashable. Set with the request that it is a step of; a step of a cut at once."""
+        """See harness.topology.mirror.Crashable. It is set with the request that the step belongs to; a step of a cut
+        is set at once."""
         self._processes.crash_at(step, on=on)
 
     def crashed_at(self, step: str) -> Sequence[Node]:
@@ -167,7 +169,7 @@ class ReferenceMirror(DrivenMirror):
         return self._processes.crashed_at(step)
 
     def record_changes(self, recorder: Recorder) -> None:
-        """See harness.topology.mirror.Mirror: what the processes' audit logs tell."""
+        """See harness.topology.mirror.Mirror: the events of the processes' audit logs."""
         with self._lock:
             for number, client in self._processes.answering():
                 with contextlib.suppress(MirrorError):
@@ -185,7 +187,7 @@ class ReferenceMirror(DrivenMirror):
         *,
         done: Callable[[MirrorRow], bool],
     ) -> list[MirrorRow]:
-        """Ask until every partition of these topics is where it was asked to be; a process that died is started."""
+        """Repeat a request until every partition of these topics is in its state; a process that died is started."""
         deadline = time.monotonic() + _CHANGE_S
         errors: list[str] = []
         asked_at = 0.0
@@ -212,7 +214,8 @@ class ReferenceMirror(DrivenMirror):
             time.sleep(0.2)
 
     def _ends(self, topics: Sequence[str], deadline: float) -> dict[tuple[str, int], int]:
-        """What is due: the source's last stable offsets or high watermarks, as the design fetches."""
+        """The offsets to reach: the source's last stable offsets or high watermarks, whichever the design fetches
+        to."""
         stable = design_from(self._settings.design).fetch_limit is FetchLimit.LAST_STABLE
         view = ClusterView(self._source.bootstrap)
         found: dict[tuple[str, int], int] = {}

@@ -24,7 +24,7 @@ class EventRecorder:
         """Store what is new in one process's log. Raises: MirrorError when it does not answer."""
         known, seq = self._read.get(number, ("", 0))
         boot, events = client.events(seq)
-        if boot != known and seq:  # it was started anew and counts from 1 again
+        if boot != known and seq:  # it was restarted and counts from 1 again
             seq = 0
             boot, events = client.events(seq)
         for event in events:
@@ -43,8 +43,9 @@ class EventRecorder:
 
 
 def _guards_by_rule(event: Event) -> bool:
-    """The process's own rules against writes: they belong to a topic, not to one mirror. (Its other guard, a topic's
-    min.insync.replicas, is no change of what was configured, and is gone before the topic counts as stopped.)"""
+    """Whether it is one of the process's own rules against writes: they belong to a topic, not to one mirror. (Its
+    other guard, a topic's min.insync.replicas, is not a configuration change, and is gone before the topic counts as
+    stopped.)"""
     return event.kind is EventKind.ACL and bool(event.fields.get("guard"))
 
 

@@ -1,4 +1,4 @@
-"""The processes of a reference mirror under test: their containers, a client of each, and where they are to crash."""
+"""The processes of a reference mirror under test: their containers, a client for each, and their crash points."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LOG_LINES: Final = 15
 class Processes:
     """Every process of one mirror, numbered from 1. Thread-safe; a client belongs to one thread.
 
-    mirror: its name, `A-B`. options: what the user chose of `--mirror-option`.
+    mirror: its name, `A-B`. options: from `--mirror-option`.
     """
 
     def __init__(self, context: MirrorContext, mirror: str, options: config.ReferenceOptions) -> None:
         self._context = context
         self._mirror = mirror
         self._options = options
-        self._crash_at = {options.crash_at} - {""}  # crash points that are to be set
+        self._crash_at = {options.crash_at} - {""}  # crash points still to be set
         self._crashed: dict[int, set[str]] = {}  # process → steps at which it died
         self._nodes: dict[int, Node] = {}
         self._places: dict[int, config.Place] = {}
@@ -44,7 +44,8 @@ class Processes:
         return [self._nodes[number] for number in sorted(self._nodes)]
 
     def start(self, topics: Sequence[str]) -> None:
-        """Start those that do not run, made for these topics at first, until each answers. Raises MirrorError."""
+        """Start those that do not run, creating them for these topics if needed; wait until each answers.
+        MirrorError."""
         with self._lock:
             for number in range(1, self._context.settings.mirror_nodes + 1):
                 if number in self._nodes:
@@ -55,7 +56,7 @@ class Processes:
             self._await_up()
 
     def start_dead(self) -> list[str]:
-        """Start those that are gone; returns what was done, a sentence each."""
+        """Start those that are gone; returns one sentence for each."""
         with self._lock:
             dead = [(number, node) for number, node in self._nodes.items() if node.state() is NodeState.STOPPED]
             for number, node in dead:
@@ -70,7 +71,7 @@ class Processes:
                 yield number, self._client(number)
 
     def send(self, request: Callable[[AdminClient], object]) -> list[str]:
-        """Ask every one that runs; returns the errors, one sentence each."""
+        """Send a request to each that runs; returns the errors, one sentence each."""
         errors = []
         with self._lock:
             for number, client in self.answering():
@@ -81,7 +82,7 @@ class Processes:
         return errors
 
     def rows(self) -> tuple[list[MirrorRow], list[str]]:
-        """Every partition as its owner tells it, and what did not answer."""
+        """Every partition as its owner reports it, and the processes that did not answer."""
         found: dict[tuple[str, int], MirrorRow] = {}
         errors = []
         for number, client in list(self.answering()):
@@ -102,7 +103,7 @@ class Processes:
         """See harness.topology.mirror.Crashable."""
         self._crash_at = self._crash_at | {step} if on else self._crash_at - {step}
         for number, client in list(self.answering()):
-            with contextlib.suppress(MirrorError):  # one that does not answer has none, and gets it when it is back
+            with contextlib.suppress(MirrorError):  # one that does not answer gets it when it is back
                 if not on:
                     client.crash_at("")
                 elif step.startswith(RECONCILE) and step not in self._crashed.get(number, ()):
@@ -116,7 +117,7 @@ class Processes:
         return [self._nodes[number] for number, steps in list(self._crashed.items()) if step in steps]
 
     def arm(self, prefix: str) -> None:
-        """Set the first crash point among the steps of the request that is to be sent. It is set anew until it hit."""
+        """Set the first crash point among the steps of the request about to be sent; repeated until it was hit."""
         step = next((one for one in STEPS if one in self._crash_at and one.startswith(prefix)), None)
         if step is not None:
             for _, client in self.answering():
@@ -124,7 +125,7 @@ class Processes:
                     client.crash_at(step)
 
     def explain(self) -> str:
-        """State and last words of each, for a time-out's message."""
+        """State and last log lines of each, for a time-out's message."""
         return "; ".join(
             f"{node.name} is {node.state()}: {self._last_words(number)}" for number, node in self._nodes.items()
         )
@@ -175,7 +176,7 @@ class Processes:
             raise MirrorError(str(error)) from error
 
     def _note_crash(self, number: int) -> None:
-        """One is gone: at which crash point, if at one, its last words say."""
+        """A process is gone: its last log lines say at which crash point, if at one."""
         for line in self._nodes[number].logs(tail=_LOG_LINES).splitlines():
             _, found, step = line.partition(f"{CRASHED} ")
             if found:

@@ -1,7 +1,7 @@
-"""What a design promises: the contract that its runs are judged by.
+"""The contract that a design's runs are judged by.
 
-A preset has its own contract. Any other design is judged as `strict`, with one modifier per wrong value; what each of
-them brings about stands in contracts.toml.
+A preset has its own contract. Any other design is judged as `strict`, with one modifier per wrong value; the effects of
+each are in contracts.toml.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FAMILY: Final = "cluster-mirror"
 Test = Callable[[Design], bool]
 
 WRONG: Final[Mapping[str, Test]] = {
-    # What is cut to the last stable offset has no committed transaction in part.
+    # A log cut to the last stable offset contains no part of a committed transaction.
     "fetch_limit-last_stable": lambda d: d.fetch_limit is FetchLimit.LAST_STABLE and d.on_stop is not OnStop.TRUNCATE,
     "stop_at-carried": lambda d: d.stop_at is StopAt.CARRIED,
     "on_stop-truncate_to_last_stable": lambda d: d.on_stop is OnStop.TRUNCATE,
@@ -48,7 +48,7 @@ WRONG: Final[Mapping[str, Test]] = {
     "producer_ids-negated": lambda d: d.producer_ids is ProducerIds.NEGATED,
     "producer_ids-cluster_region": lambda d: d.producer_ids is ProducerIds.CLUSTER_REGION,
     "producer_ids-positive_region": lambda d: d.producer_ids is ProducerIds.POSITIVE_REGION,
-    # Kept epochs are right as long as something raises the destination's above them.
+    # Preserved epochs are right as long as something raises the destination's above them.
     "leader_epoch-preserve": lambda d: d.leader_epoch is LeaderEpoch.PRESERVE and d.epoch_bump is EpochBump.NONE,
     "group_offsets-raw": lambda d: d.group_offsets is GroupOffsets.RAW,
     "group_guard-none": lambda d: d.group_guard is GroupGuard.NONE,
@@ -61,16 +61,16 @@ WRONG: Final[Mapping[str, Test]] = {
     "gaps-renumber": lambda d: d.gaps is Gaps.RENUMBER,
     "unclean-ignore": lambda d: d.unclean is Unclean.IGNORE,
 }
-"""SWITCH-VALUE → whether a design has it and is wrong by it. The modifier is called `design-SWITCH-VALUE`."""
+"""SWITCH-VALUE → whether a design has it and it makes the design wrong. The modifier is `design-SWITCH-VALUE`."""
 
 HARMLESS: Final[Mapping[str, str]] = {
     "pid_reset_record-off": "released brokers store the record and ignore it",
-    "epoch_bump-reactive": "nothing is to be raised where epochs are rewritten",
-    "epoch_bump-proactive": "nothing is to be raised where epochs are rewritten",
-    "acl_sync-off": "no binding is carried, so none can be lost",
-    "failback_cut-zero": "everything is mirrored again: dear, but right",
+    "epoch_bump-reactive": "there is nothing to raise where epochs are rewritten",
+    "epoch_bump-proactive": "there is nothing to raise where epochs are rewritten",
+    "acl_sync-off": "no ACL is synced, so none can be lost",
+    "failback_cut-zero": "everything is mirrored again: expensive, but right",
 }
-"""SWITCH-VALUE that differ from `strict` without an anomaly on released brokers, and why."""
+"""SWITCH-VALUE pairs that differ from `strict` without an anomaly on released brokers, and why."""
 
 
 def modifiers(design: Design) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def contract_of(design: Design) -> str:
 
 
 def listing(*, verbose: bool = False) -> list[dict[str, Any]]:
-    """What `shatter list designs` shows: a row per switch, and per preset with what it changes of `strict`."""
+    """What `shatter list designs` shows: a row per switch, and per preset with its differences from `strict`."""
     right = design_values(STRICT)
     rows = []
     for one in fields(Design):

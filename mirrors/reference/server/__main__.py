@@ -1,4 +1,4 @@
-"""`python -m mirrors.reference.server CONFIG.json`: one mirror process, until it is told to end."""
+"""`python -m mirrors.reference.server CONFIG.json`: one mirror process, until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _run(path: Path) -> None:
 
 
 def main() -> int:
-    """The exit code: 0 when it was told to end."""
+    """The exit code: 0 when it was asked to stop."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     faulthandler.register(signal.SIGQUIT)  # thread dumps after a wait that timed out, as a JVM prints them
     if len(sys.argv) != 2:

@@ -1,9 +1,9 @@
-"""The administration interface of one process: JSON over HTTP. What it refuses, it refuses in one sentence.
+"""The admin API of one process: JSON over HTTP. A refusal is one sentence.
 
 GET /health · GET /mirrors · POST /mirrors · GET, DELETE /mirrors/NAME · GET /mirrors/NAME/last-mirrored-offsets ·
 POST /mirrors/NAME/start, stop, pause, resume (body: {"topics": [...]}; without: all of them) ·
 GET /events?after=N · GET /metrics (Prometheus text) · POST /crash-at (body: {"step": ...})
-Status: 400 a request that makes no sense, 404 no such mirror or topic, 409 the state does not allow it, 503 a cluster
+Status: 400 a malformed request, 404 no such mirror or topic, 409 the state does not allow it, 503 a cluster
 did not answer.
 """
 
@@ -29,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Operator(Protocol):
-    """What the interface calls: see `operations.Operations`."""
+    """What the API calls: see `operations.Operations`."""
 
     def mirrors(self) -> dict[str, MirrorConfig]: ...  # noqa: D102
     async def create(self, config: MirrorConfig) -> None: ...  # noqa: D102
@@ -88,7 +88,7 @@ class AdminApi:
         return int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -121,7 +121,7 @@ class AdminApi:
     async def _post_action(self, request: web.Request) -> web.Response:
         action = request.match_info["action"]
         if action not in ACTIONS:
-            raise web.HTTPNotFound(text=f"{action!r} is no action; there are {', '.join(ACTIONS)}")
+            raise web.HTTPNotFound(text=f"{action!r} is not an action; there are {', '.join(ACTIONS)}")
         topics = (await _body(request)).get("topics")
         if topics is not None and (not isinstance(topics, list) or not all(isinstance(t, str) for t in topics)):
             raise web.HTTPBadRequest(text="`topics` is a list of names, or is left out for all topics")
@@ -150,7 +150,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
     try:
         values = await request.json()
     except json.JSONDecodeError as error:
-        raise web.HTTPBadRequest(text=f"the body is no JSON: {error}") from error
+        raise web.HTTPBadRequest(text=f"the body is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise web.HTTPBadRequest(text="the body is a JSON object")
     return values

@@ -1,7 +1,7 @@
-"""What clients and followers are answered: consumers are sent to a replica that has a log, writers are refused.
+"""Responses to clients and followers: consumers are redirected to a replica that has a log, writers are refused.
 
-Everything that is no partition's business (metadata, topics, configurations, ACLs, producer ids) is passed on to a
-real broker of the destination. Lists that an admin client collects from every broker are empty here.
+Every request that concerns no partition (metadata, topics, configurations, ACLs, producer ids) is forwarded to a real
+broker of the destination. Lists that an admin client collects from every broker are empty here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ZERO: Final = i32Timedelta.parse(datetime.timedelta())
 
 
 class Answers:
-    """The handlers of one process. look: asks for the destination's metadata now."""
+    """The handlers of one process. look: requests the destination's metadata now."""
 
     def __init__(self, hub: Hub, look: Callable[[], Awaitable[object]]) -> None:
         self._hub = hub
@@ -78,7 +78,7 @@ class Answers:
                 continue
             server.pass_on({key: theirs[key] for key in PASSED_ON if key in theirs}, self._ask_broker)
             return
-        raise WireError("no broker of the destination tells its API versions")
+        raise WireError("no broker of the destination reports its API versions")
 
     async def _ask_broker(self, request: Request) -> bytes:
         failures = []
@@ -93,7 +93,7 @@ class Answers:
         raise WireError("no broker of the destination answered: " + "; ".join(failures))
 
     def _upstream(self, listener: str) -> Sequence[Address]:
-        """Real brokers on the listener of this name: the answer tells addresses of the same name."""
+        """Real brokers on the listener of this name: the response has addresses of the same listener."""
         settings = self._hub.settings
         named = {one.name: one.upstream for one in settings.listeners}
         return parse_addresses(named.get(listener) or settings.destination.bootstrap)
@@ -110,13 +110,13 @@ class Answers:
         if follower >= 0 and request.version >= FIRST_VERSION:
             return await self._followers.answer(request, asked, follower, epoch)
         answer, found = self._send_away(request.version, asked)
-        if not found:  # nobody has what is asked for yet: do not let the consumer ask in a tight loop
+        if not found:  # no replica has the data yet: do not let the consumer poll in a tight loop
             await asyncio.sleep(min(_CONSUMER_WAIT_S, asked.max_wait.total_seconds()))
             answer, _ = self._send_away(request.version, asked)
         return answer
 
     def _send_away(self, version: int, asked: Any) -> tuple[Any, bool]:
-        """The answer, and whether it says anything of any partition."""
+        """The response, and whether it has an entry for any partition."""
         found = False
         kinds = _kinds(FETCH, version)
         topics = []
@@ -168,10 +168,10 @@ class Answers:
         return ErrorCode.fenced_leader_epoch if epoch < led.leader_epoch else ErrorCode.unknown_leader_epoch
 
     def _read_replica(self, led: LedPartition, offset: int = 0) -> int:
-        """An in-sync follower that holds nothing but this log, and was told of a high watermark at or behind the
-        offset; -1 when there is none.
+        """An in-sync follower that holds nothing but this log, and knows a high watermark at or after the offset; -1
+        when there is none.
 
-        Another one for each partition; the same one every time, as long as it can.
+        Spread over the followers by partition; the same one every time, as long as it qualifies.
         """
         told = {c.session.follower: c.sent_high_watermark for c in self._hub.sessions.of(led)}
         able = [b for b in sorted(led.isr) if b < FIRST_MIRROR_ID and led.matches(b) and told.get(b, -1) >= offset]
@@ -289,9 +289,9 @@ class Answers:
         return _make(kinds.DeleteRecordsResponse, throttle_time=_ZERO, topics=tuple(topics))
 
     async def write_markers(self, request: Request) -> Any:
-        """Done: no record of a local transaction was ever taken here, so there is nothing to mark.
+        """Acknowledged: no record of a local transaction was ever accepted here, so there is nothing to mark.
 
-        An error would make the coordinator ask for ever, and its transactional id could do nothing else.
+        An error would make the coordinator retry for ever, and block its transactional id.
         """
         kinds = _kinds(WRITE_MARKERS, request.version)
         markers = [
@@ -334,6 +334,6 @@ def _kinds(api_key: int, version: int) -> Any:
 
 
 def _make(kind: Any, **values: Any) -> Any:
-    """An entity with those of the values that its version has."""
+    """An entity with the values that its version has fields for."""
     names = {field.name for field in dataclasses.fields(kind)}
     return kind(**{name: value for name, value in values.items() if name in names})

@@ -1,6 +1,6 @@
 """What the mirror changed on the destination, in order: the harness asks for it and stores it in the run's tables.
 
-Kept in memory and bounded. `boot` tells a reader that the process was started anew and counts from 1 again.
+Kept in memory and bounded. A new `boot` means that the process was restarted and counts from 1 again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One change. seq: 1, 2, … of one process's life. time_ms: wall clock, when the change had been acknowledged.
+    """One change. seq: 1, 2, … since the process started. time_ms: wall clock, when the change had been acknowledged.
 
     fields, by kind:
     state: topic, partition, old (null for a new one), new, error, source_offset, destination_offset, owner
@@ -67,7 +67,7 @@ class AuditLog:
         return event
 
     def after(self, seq: int, *, limit: int) -> list[Event]:
-        """Events behind this one, the oldest first, at most so many."""
+        """Events after this one, the oldest first, at most `limit`."""
         if not self._events:
             return []
         first = self._events[0].seq

@@ -1,6 +1,6 @@
-"""What a stop does with transactions that are open at the last mirrored offset: one small policy per `on_stop` value.
+"""How a stop closes transactions that are open at the last mirrored offset: one small policy per `on_stop` value.
 
-The followers' logs know their producers (DescribeProducers is answered by followers too); nothing is tracked here.
+The followers' logs keep the producer state (followers answer DescribeProducers too); nothing is tracked here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def open_transactions(hub: Hub, led: LedPartition) -> list[ProducerInfo]:
             failures.append(str(error))
             continue
         return sorted((p for p in found if p.open_since >= 0), key=lambda p: p.open_since)
-    raise WireError("no in-sync follower tells its producers: " + "; ".join(failures))
+    raise WireError("no in-sync follower reports its producers: " + "; ".join(failures))
 
 
 async def abort_open_transactions(hub: Hub, led: LedPartition) -> None:
@@ -63,13 +63,13 @@ async def abort_open_transactions(hub: Hub, led: LedPartition) -> None:
 
 
 async def last_stable(hub: Hub, led: LedPartition) -> int:
-    """Everything from the first open transaction on goes, of other producers too."""
+    """Everything from the first open transaction on is discarded, records of other producers too."""
     found = await open_transactions(hub, led)
     return min(found[0].open_since, led.log_end) if found else led.log_end
 
 
 async def nothing(_: Hub, __: LedPartition) -> None:
-    """They stay open: nobody will ever end them on the destination."""
+    """They stay open: nothing will ever end them on the destination."""
 
 
 async def all_of_it(_: Hub, led: LedPartition) -> int:
@@ -82,14 +82,14 @@ CUT_AT_STOP: Final[Mapping[OnStop, Callable[[Hub, LedPartition], Awaitable[int]]
     OnStop.TRUNCATE: last_stable,
     OnStop.NOTHING: all_of_it,
 }
-"""Where the log is to end before the last mirrored offset is stored, which is what is left. Raises WireError."""
+"""The offset to cut the log to before its end is stored as the last mirrored offset. Raises WireError."""
 
 APPEND_AT_STOP: Final[Mapping[OnStop, ClosePolicy]] = {
     OnStop.ABORT: abort_open_transactions,
     OnStop.TRUNCATE: nothing,
     OnStop.NOTHING: nothing,
 }
-"""After it was stored: what is appended is not the source's."""
+"""Runs after it was stored: what is appended is not from the source."""
 
 
 ResetPolicy = Callable[[Hub, Mirrored, int], Awaitable[None]]
@@ -100,9 +100,9 @@ async def no_reset(_: Hub, __: Mirrored, ___: int) -> None:
 
 
 async def append_reset(hub: Hub, mirrored: Mirrored, last_mirrored: int) -> None:
-    """A MIRROR_PID_RESET record behind everything else. Stock brokers store it and ignore it.
+    """Append a MIRROR_PID_RESET record at the end. Stock brokers store it and ignore it.
 
-    A stop that was interrupted may have written it already; then it is the last record. Raises WireError.
+    An interrupted stop may have written it already; then it is the last record. Raises WireError.
     """
     led = mirrored.led
     if led.log_end > last_mirrored and await _last_control_type(hub, led) == MIRROR_PID_RESET_TYPE:

@@ -23,7 +23,7 @@ from mirrors.reference.server.topics import Discovery
 
 
 class Control:
-    """Made by the process; its loops run beside the life cycle."""
+    """Made by the process; its loops run concurrently with the life cycle."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class Control:
         lifecycle.listeners.append(self._state_changed)
 
     async def start(self) -> None:
-        """Serve requests: everything that is stored has been loaded."""
+        """Serve requests. Call it once all stored state has been loaded."""
         self.port = await self.api.listen(self._settings.admin_port)
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         await self.api.close()
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs until the process ends."""
+        """The loops that run until the process ends."""
         settings = self._settings
         return [
             keep("discovery", settings.discovery_s, self.discovery.look),

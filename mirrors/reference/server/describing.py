@@ -1,7 +1,7 @@
-"""Rows that say how each mirrored partition stands. Lag is told only when the source says now where its log ends.
+"""The status of each mirrored partition, as rows. Lag is reported only when the source answers with its log end.
 
-The destination's offsets are read before the source is asked, so that lag 0 means: everything that the source had at
-the time of the question is on every in-sync replica of the destination. A source that does not answer gives no lag.
+The destination's offsets are read before the source is asked, so that lag 0 means: everything that the source had when
+it was asked is on every in-sync replica of the destination. Without an answer from the source there is no lag.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ TopicPartition = tuple[str, int]
 class MirrorRow:
     """One partition of one mirror. Offsets are log ends; None when they are not known.
 
-    source_offset: the next source offset to be mirrored, of a stopped partition the recorded cut; destination_offset
+    source_offset: the next source offset to be mirrored, for a stopped partition the recorded cut; destination_offset
     the same on the destination. carried: the source offset below which every in-sync replica has everything. step: the
-    last named step of a life cycle that was finished. owner: broker id of the process that has it.
+    last finished named step of the life cycle. owner: broker id of the process that has it.
     """
 
     mirror: str
@@ -61,7 +61,7 @@ class MirrorRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """What is known of one partition on the destination. high_watermark: what every in-sync replica has."""
+    """Offsets of one partition on the destination. high_watermark: what every in-sync replica has."""
 
     log_end: int
     high_watermark: int
@@ -105,7 +105,7 @@ class Describing:
         self._life = lifecycle
 
     async def rows(self, mirror: str) -> list[MirrorRow]:
-        """All partitions of a mirror that are this process's, in order."""
+        """All partitions of a mirror that this process owns, in order."""
         life = self._life
         records = [r for k, r in sorted(life.records.items()) if k.mirror == mirror and r.owner == life.hub.me]
         positions = {record.key: self._position(record.key) for record in records}
@@ -129,7 +129,7 @@ class Describing:
 
 
 async def source_ends(link: SourceLink, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The source's high watermarks now, of those whose leader answers in time."""
+    """The source's current high watermarks of the partitions whose leader answers in time."""
     by_leader: dict[int, list[tuple[TopicPartition, int]]] = {}
     for topic, partition in partitions:
         meta = link.topics.get(topic)

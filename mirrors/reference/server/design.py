@@ -1,7 +1,7 @@
 """Every argument of the design threads as a switch: names, values, the argument in one sentence, the right value. Data.
 
 A design is one value per switch. Presets reproduce the revisions of the design; `strict` has every right value.
-What each value does is a small policy beside its user, looked up from a table by the value.
+What each value does is a small policy next to its user, looked up in a table by the value.
 """
 
 # ruff: noqa: RUF009
@@ -17,21 +17,21 @@ from harness.core.errors import UsageError
 
 
 class FetchLimit(StrEnum):
-    """How far a partition of the source is fetched."""
+    """Up to which offset a partition of the source is fetched."""
 
     LAST_STABLE = "last_stable"
     HIGH_WATERMARK = "high_watermark"
 
 
 class StopAt(StrEnum):
-    """Where a stop ends what is mirrored, while the source can be asked."""
+    """Where a stop ends the mirrored log, while the source can be asked."""
 
     DECIDED = "decided"
     CARRIED = "carried"
 
 
 class OnStop(StrEnum):
-    """What closes transactions that are open when a partition is stopped."""
+    """How transactions that are open when a partition is stopped are closed."""
 
     TRUNCATE = "truncate_to_last_stable"
     ABORT = "abort_open_transactions"
@@ -39,7 +39,7 @@ class OnStop(StrEnum):
 
 
 class ProducerIds(StrEnum):
-    """What becomes of producer ids."""
+    """How producer ids are rewritten."""
 
     VERBATIM = "verbatim"
     NEGATED = "negated"
@@ -56,7 +56,7 @@ class Toggle(StrEnum):
 
 
 class LeaderEpoch(StrEnum):
-    """Whose leader epochs stand in the batches."""
+    """Which cluster's leader epochs the batches have."""
 
     REWRITE = "rewrite"
     PRESERVE = "preserve"
@@ -93,7 +93,7 @@ class AclSync(StrEnum):
 
 
 class FailbackCut(StrEnum):
-    """Where a log is cut before it is mirrored over."""
+    """Where a log is truncated before the mirror overwrites it."""
 
     LAST_MIRRORED = "last_mirrored"
     ZERO = "zero"
@@ -108,21 +108,21 @@ class RetentionJump(StrEnum):
 
 
 class StateKey(StrEnum):
-    """What spreads the records of the state topic over its partitions."""
+    """The key that spreads the records of the state topic over its partitions."""
 
     MIRROR_TOPIC_PARTITION = "mirror_topic_partition"
     MIRROR = "mirror"
 
 
 class Resume(StrEnum):
-    """Where a partition goes on after a crash."""
+    """Where a partition resumes after a crash."""
 
     EXACT = "exact"
     REPLAY = "replay"
 
 
 class Gaps(StrEnum):
-    """What becomes of offsets that compaction left out."""
+    """How gaps that compaction left in the offsets are handled."""
 
     KEEP = "keep"
     RENUMBER = "renumber"
@@ -146,14 +146,14 @@ class Design:
     fetch_limit: FetchLimit = _switch(
         FetchLimit.HIGH_WATERMARK,
         "Mirror up to the high watermark, with open transactions to close at a failover, or as a read_committed "
-        "consumer up to the last stable offset, which can lie between a transaction's records and its marker.",
+        "consumer up to the last stable offset, which can be between a transaction's records and its marker.",
     )
     stop_at: StopAt = _switch(
         StopAt.DECIDED,
-        "A stop carries on until the transactions that were open on the source have ended there, while it can be "
-        "asked, or ends the log where it stands.",
+        "A stop mirrors on until the transactions that were open on the source have ended there, while it can be "
+        "asked, or ends the log where it is.",
     )
-    on_stop: OnStop = _switch(OnStop.ABORT, "How a failover closes transactions that are open on the source.")
+    on_stop: OnStop = _switch(OnStop.ABORT, "How a failover closes transactions that are still open.")
     producer_ids: ProducerIds = _switch(
         ProducerIds.RESERVED_BLOCK,
         "Equal producer ids on both clusters swallow local writes as duplicates; negative ones make brokers skip the "
@@ -174,7 +174,7 @@ class Design:
     group_guard: GroupGuard = _switch(
         GroupGuard.INACTIVE_ONLY, "Offsets of groups that are active on the destination must not be overwritten."
     )
-    acl_sync: AclSync = _switch(AclSync.KEEP_LOCAL, "Does a DENY that only the destination has survive?")
+    acl_sync: AclSync = _switch(AclSync.KEEP_LOCAL, "Whether a DENY that only the destination has survives.")
     config_sync_after_stop: Toggle = _switch(
         Toggle.OFF, "After a failover the old source's retention would reach the destination's topic."
     )
@@ -187,7 +187,7 @@ class Design:
     state_key: StateKey = _switch(
         StateKey.MIRROR_TOPIC_PARTITION, "One key per mirror makes one partition of the state topic hot."
     )
-    resume: Resume = _switch(Resume.EXACT, "After a crash: go on at the log's end, or send a batch again.")
+    resume: Resume = _switch(Resume.EXACT, "After a crash: resume at the log end, or send a batch again.")
     gaps: Gaps = _switch(Gaps.KEEP, "Gaps that compaction left keep their offsets, or are closed.")
     unclean: Unclean = _switch(
         Unclean.RECONCILE,

@@ -1,6 +1,6 @@
-"""What the mirror asks the destination's brokers to do with topics: create, reassign, elect, and look at logs.
+"""Requests about topics to the destination's brokers: create, reassign, elect, describe producers.
 
-Each call takes many partitions at once and returns what was refused: partition → sentence.
+Each call takes many partitions at once and returns the refusals: partition → sentence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PREFERRED: Final = 0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProducerInfo:
-    """One producer that a replica's log knows. open_since: first offset of its open transaction, -1 for none."""
+    """One producer in a replica's producer state. open_since: first offset of its open transaction, -1 for none."""
 
     producer_id: int
     producer_epoch: int
@@ -151,7 +151,7 @@ async def elect_preferred(cluster: Cluster, partitions: Iterable[TopicPartition]
 
 
 async def producers(cluster: Cluster, broker: int, partition: TopicPartition) -> tuple[ProducerInfo, ...]:
-    """Producers that one replica's log knows: a follower answers as well. Raises WireError."""
+    """Producers in one replica's producer state; a follower answers as well. Raises WireError."""
     topic, index = partition
     request = describe_producers.DescribeProducersRequest(
         topics=(describe_producers.TopicRequest(name=TopicName(topic), partition_indexes=(i32(index),)),)

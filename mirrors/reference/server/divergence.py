@@ -1,9 +1,10 @@
-"""The source refused an offset, or its log is another one: find out why, and do what the design says.
+"""The source refused an offset, or its log diverged: find out why, and do what the design says.
 
-A log start that passed the destination's end (`retention_jump`): followers begin anew at it, or nothing more comes.
-A log that lost records in an unclean election (`unclean`): followers are cut to where both logs agree by epoch, or the
-mirror carries on as if nothing had happened. The cut begins a leader epoch of its own: a follower that is dead
-meanwhile is cut by that epoch when it comes back, whoever leads then (not where the source's epochs are preserved).
+A log start that passed the destination's end (`retention_jump`): followers restart at it, or mirroring stalls.
+A log that lost records in an unclean election (`unclean`): followers are truncated to where both logs agree by epoch,
+or the mirror carries on as if nothing had happened. The cut begins a leader epoch of its own: a follower that is down
+meanwhile is truncated by that epoch when it comes back, whichever broker leads then (except where the source's epochs
+are preserved).
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class DivergenceHandler:
             await self.diverged(mirrored, known, min(end, latest) if end >= 0 else latest)
 
     async def diverged(self, mirrored: Mirrored, epoch: int, end: int) -> None:
-        """The source's log ends this epoch at `end`; what the followers have behind it is not the source's."""
+        """The source's log ends this epoch at `end`; what the followers have after it is not in the source's log."""
         await self._loss(mirrored, epoch, end)
 
     async def _follow_log_start(self, mirrored: Mirrored, earliest: int) -> None:
         led, life = mirrored.led, self._life
         start = led.shifts.destination(earliest)
-        if led.log_end > led.log_start:  # told in the partition's state, and kept there, before anything is given up
+        if led.log_end > led.log_start:  # stored in the partition's state before anything is discarded
             gap = f"a gap: offsets {led.log_end} to {start - 1} expired on the source before they were mirrored"
             _LOG.warning("%s: %s", mirrored.name, gap)
             await life.save([replace(life.record_of(mirrored), error=gap)])
@@ -76,7 +77,7 @@ class DivergenceHandler:
         await asyncio.sleep(0.1)
 
     async def _stall(self, mirrored: Mirrored, earliest: int) -> None:
-        _LOG.warning("%s: the source's log starts at %d, behind what followers want", mirrored.name, earliest)
+        _LOG.warning("%s: the source's log starts at %d, after the offset that followers want", mirrored.name, earliest)
         await asyncio.sleep(_STALL_S)
 
     async def _carry_on(self, mirrored: Mirrored, epoch: int, end: int) -> None:
@@ -89,7 +90,7 @@ class DivergenceHandler:
         known, ours = mirrored.source_epochs.end_of(epoch)
         agreed = end if ours is None else min(end, ours)
         cut = 0 if known == UNKNOWN else led.shifts.destination(agreed)
-        _LOG.warning("%s: the source's log is another one from %d on (epoch %d); cutting", mirrored.name, cut, epoch)
+        _LOG.warning("%s: the source log diverged at %d (epoch %d); truncating", mirrored.name, cut, epoch)
         led.feed = Feed.HELD
         self._hub.rewind(led)
         if led.own_epochs:

@@ -1,4 +1,4 @@
-"""Which leader epoch wrote which offsets, and which offset of the source stands where: two sorted lists. Pure."""
+"""Which leader epoch wrote which offsets, and which source offset is at which destination offset. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EpochList:
         return self._epochs[-1] if self._epochs else UNKNOWN
 
     def begin(self, epoch: int, start: int) -> bool:
-        """An epoch begins at an offset; entries that it makes impossible go. Returns whether anything changed."""
+        """An epoch begins at an offset; entries that contradict it are removed. Returns whether anything changed."""
         if self._epochs and epoch <= self._epochs[-1]:
             return False
         self.truncate(start)
@@ -37,7 +37,7 @@ class EpochList:
         return True
 
     def truncate(self, offset: int) -> None:
-        """Forget epochs that began at or behind an offset."""
+        """Forget epochs that began at or after an offset."""
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
             self._epochs.pop()
@@ -54,7 +54,7 @@ class EpochList:
         return self._epochs[index] if index >= 0 else UNKNOWN
 
     def end_of(self, epoch: int) -> tuple[int, int | None]:
-        """(largest epoch that is not above, offset behind its last record): what OffsetForLeaderEpoch answers.
+        """(largest epoch that is not above, offset after its last record): what OffsetForLeaderEpoch answers.
 
         The offset is None for the last epoch: it ends where the log ends. (UNKNOWN, None) when there is none.
         """
@@ -66,7 +66,7 @@ class EpochList:
 
 
 class OffsetShifts:
-    """Where the destination's offsets are not the source's (only wrong designs do that): stretches of one distance."""
+    """Where destination offsets differ from the source's (only wrong designs do that): ranges with a constant shift."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._starts: list[int] = []
@@ -76,7 +76,7 @@ class OffsetShifts:
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
-        """(destination offset from which on, source offset that stands there)."""
+        """(first destination offset of a range, source offset of the record there)."""
         return tuple(zip(self._starts, self._sources, strict=True))
 
     def begin(self, start: int, source: int) -> None:
@@ -86,7 +86,7 @@ class OffsetShifts:
         self._sources.append(source)
 
     def truncate(self, offset: int) -> None:
-        """Forget stretches that begin at or behind a destination offset."""
+        """Forget ranges that begin at or after a destination offset."""
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
             self._sources.pop()
@@ -97,7 +97,7 @@ class OffsetShifts:
         return offset if index < 0 else self._sources[index] + offset - self._starts[index]
 
     def destination(self, source: int) -> int:
-        """The last destination offset at which a source offset stands."""
+        """The last destination offset that holds a source offset."""
         for start, first in zip(reversed(self._starts), reversed(self._sources), strict=True):
             if first <= source:
                 return start + source - first

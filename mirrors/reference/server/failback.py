@@ -1,8 +1,8 @@
-"""Where a log is cut before a topic that has one is mirrored over: one small policy per `failback_cut` value.
+"""Where the log of an existing topic is truncated before the mirror overwrites it: a policy per `failback_cut` value.
 
-Both logs agree up to the last mirrored offset of whoever mirrored last between the two clusters, in either direction.
+Both logs agree up to the last mirrored offset of the latest mirroring between the two clusters, in either direction.
 A mirror keeps that offset in the state topic of its destination; the other direction's is read there, on the cluster
-that is the source now, so that it is known although the process that wrote it may be dead.
+that is the source now, so that it is known even if the process that wrote it is dead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CUT: Final[Mapping[FailbackCut, Callable[[int], int | None]]] = {
 }
 """Agreed offset → destination offset to cut to; None to keep everything."""
 
-"""States in which nothing is mirrored and a start begins anew."""
+"""States in which nothing is mirrored and a start begins from scratch."""
 
 
 def agreed_offsets(
@@ -37,7 +37,7 @@ def agreed_offsets(
     """Partition → offset up to which both clusters' logs agree; 0 where nothing was ever mirrored between them.
 
     own: records kept on the destination; others: records kept on the source. Of a stop here and a stop there the
-    later one counts. Raises: MirrorError when the other direction is still mirrored, which would be a circle.
+    later one counts. Raises: MirrorError when the other direction is still mirrored, which would be a loop.
     """
     latest: dict[int, PartitionRecord] = {}
     for record in own:

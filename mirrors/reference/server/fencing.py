@@ -1,11 +1,11 @@
-"""Fencing: what a process that another one has taken over from must not change any more, even when it was paused.
+"""Fencing: a process whose partitions another one took over must not change them any more, even after a pause.
 
-Three things hold it back:
+Three things ensure that:
 - Every partition record has a fencing token, `fence`, that rises by one whenever the partition changes hands. The key
-  of a stored record ends with it, so that a write of the former owner that arrives late lies beside its successor's
-  record, never over it, and the record with the highest token counts.
-- A request that changes the destination is sent only while the process has had word from the controller (`CHANGES`):
-  a process that was paused for longer than its session finds that out before it sends the next one.
+  of a stored record ends with it, so that a late write of the former owner never overwrites its successor's record,
+  and the record with the highest token counts.
+- A request that changes the destination (`CHANGES`) is sent only while the controller has answered recently: a process
+  that was paused for longer than its session finds that out before it sends the next one.
 - Kafka fences an AlterPartition request by the partition's leader epoch itself.
 """
 
@@ -45,9 +45,9 @@ class FencedError(WireError):
 
 
 def newest(one: PartitionRecord | None, other: PartitionRecord) -> PartitionRecord:
-    """Of two stored records of one partition the one that counts: of one topic's the one with the higher token.
+    """The valid one of two stored records of a partition: the one with the higher token.
 
-    Where the topic was created anew under its name, the one that was read last (`other`).
+    Where the topic was recreated under its name: the one that was read last (`other`).
     """
     if one is not None and one.topic_id == other.topic_id and one.fence > other.fence:
         return one

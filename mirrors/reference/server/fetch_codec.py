@@ -1,7 +1,7 @@
 """Fetch responses for followers, encoded by hand: versions 13 and later.
 
 kio writes records into a buffer of its own, one more copy of every byte that is mirrored, and takes 5 ms for 1,000
-partitions; this takes about 1 ms and passes the records on in parts. Requests are decoded by kio (0.3 ms for 1,000).
+partitions; this takes about 1 ms and does not copy the records. Requests are decoded by kio (0.3 ms for 1,000).
 """
 
 from __future__ import annotations

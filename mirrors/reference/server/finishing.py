@@ -1,12 +1,12 @@
-"""What a stop does before it ends the log: it carries on to where the source has decided its transactions.
+"""What a stop does before it ends the log: it mirrors on until the source has decided its open transactions.
 
 A log that ends between a transaction's records and its marker would have the destination abort what the source commits.
-So a stop first asks the source's coordinators which transactions are open, waits until these have ended (those that
-begin later are not waited for: there may never be a moment without one), and mirrors up to the source's end of then:
-every marker of a transaction that began before the stop is below it. Of later ones there may be records; the stop
-aborts them, and what the source commits of them is lag.
+So a stop first asks the source's coordinators which transactions are open, waits until these have ended (it does not
+wait for those that begin later: there may never be a moment without one), and mirrors up to the source's log end at
+that time: every marker of a transaction that began before the stop is below it. Records of later transactions may be
+there, too; the stop aborts them, and what the source commits of them is lag.
 
-All of it is bounded, and a source that does not answer is not waited for: what it committed is lag, too.
+The time is bounded, and the stop does not wait for a source that does not answer: what it committed is lag, too.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.05
-_SILENT_S: Final = 2.0  # a source that says nothing for so long is not waited for
-_STANDING_S: Final = 2.0  # nor is one that brings nothing for so long
+_SILENT_S: Final = 2.0  # give up on a source that does not answer for so long
+_STANDING_S: Final = 2.0  # and on one that sends no records for so long
 _CATCH_UP_S: Final = 30.0
 
 
 class Finishing:
-    """See the module. feed: have the source's records handed on."""
+    """See the module. feed: starts forwarding the source's records."""
 
     def __init__(self, lifecycle: Lifecycle, *, feed: Callable[[Sequence[Mirrored]], None]) -> None:
         self._life = lifecycle
@@ -47,7 +47,7 @@ class Finishing:
         self._feed = feed
 
     async def carry_on(self, group: Sequence[Mirrored]) -> None:
-        """Up to where everything that had begun on the sources is decided, or the time is up. Partitions are fed."""
+        """Mirror until everything that had begun on the sources is decided, or the time is up. Partitions are fed."""
         by_link: dict[SourceLink, list[Mirrored]] = defaultdict(list)
         for mirrored in group:
             by_link[mirrored.link].append(mirrored)
@@ -58,7 +58,7 @@ class Finishing:
         topics = {key.topic for key in self._life.records if key.mirror == link.mirror}
         left = await self._decided(link, topics)
         if left is None:
-            _LOG.warning("mirror %s: the source does not answer; it is stopped where it stands", link.mirror)
+            _LOG.warning("mirror %s: the source does not answer; stopping at the current offset", link.mirror)
             return
         if left:
             names = sorted(one.transactional_id for one in left)
@@ -68,7 +68,7 @@ class Finishing:
             await self._reach(ends)
 
     async def _decided(self, link: SourceLink, topics: set[str]) -> frozenset[Undecided] | None:
-        """Wait for the transactions that are open now; returns those that stay open, None when nobody says."""
+        """Wait for the transactions that are open now; returns those that stay open, None without an answer."""
         deadline = self._hub.clock() + self._hub.settings.finish_s
         waited: frozenset[Undecided] | None = None
         while True:
@@ -95,7 +95,7 @@ class Finishing:
             await asyncio.sleep(_LOOK_S)
 
     async def _ends(self, link: SourceLink, group: Sequence[Mirrored]) -> Mapping[Mirrored, int]:
-        """Where the source's logs end for who fetches as this mirror does, as offsets of the destination. WireError."""
+        """The source's log ends at this mirror's isolation level, as destination offsets. Raises WireError."""
         by_leader: dict[int, list[tuple[Mirrored, int]]] = defaultdict(list)
         for mirrored in group:
             meta = link.topics.get(mirrored.led.topic)
@@ -136,7 +136,7 @@ class Finishing:
         )
 
     async def _reach(self, ends: Mapping[Mirrored, int]) -> None:
-        """Wait until followers were given everything below these ends, as long as something comes."""
+        """Wait until followers were given everything below these ends, as long as records arrive."""
         deadline = self._hub.clock() + _CATCH_UP_S
         moved_at, before = self._hub.clock(), -1
         while True:
@@ -154,11 +154,11 @@ class Finishing:
 
 
 async def _as_it_stands(_: Finishing, __: Sequence[Mirrored]) -> None:
-    """The log ends with what was carried."""
+    """The log ends with what was mirrored so far."""
 
 
 STOP_AT: Final[Mapping[StopAt, Callable[[Finishing, Sequence[Mirrored]], Awaitable[None]]]] = {
     StopAt.DECIDED: Finishing.carry_on,
     StopAt.CARRIED: _as_it_stands,
 }
-"""Before a stop holds the log."""
+"""Runs before a stop holds the log."""

@@ -1,4 +1,4 @@
-"""Answers followers' Fetch requests: takes in where they are, waits until there is something to say, says it."""
+"""Answers followers' Fetch requests: notes their offsets, waits until there is something to send, sends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_TAKEN_S: Final = 0.5
 
 
 class FollowerFetch:
-    """The handler. hub: this process. look: asks for the destination's metadata now."""
+    """The handler. hub: this process. look: requests the destination's metadata now."""
 
     def __init__(self, hub: Hub, look: Callable[[], Awaitable[object]]) -> None:
         self._hub = hub
@@ -35,7 +35,7 @@ class FollowerFetch:
         if not isinstance(opened, Opened):
             return encode_answer((), session_id=0, error=opened)
         session = opened.session
-        if opened.lasting and opened.full:  # another mirror process asks each time anew: it is given no records
+        if opened.lasting and opened.full:  # another mirror process fetches without a session: it gets no records
             hub.start_session(session)
         session.fetched_at, session.broker_epoch = hub.clock(), broker_epoch
         if self._take_in(session, fetch):  # this follower knows of a newer leadership than this process does
@@ -50,13 +50,13 @@ class FollowerFetch:
         return parts
 
     async def _look(self) -> None:
-        """Ask the controller's view before anybody is refused: a refusal costs the follower a second."""
+        """Refresh the metadata before refusing anybody: a refusal costs the follower a second."""
         with contextlib.suppress(WireError, TimeoutError):
             async with asyncio.timeout(_LOOK_S):
                 await self._look_at_metadata()
 
     def _take_in(self, session: Session, fetch: Any) -> bool:
-        """Returns whether something is asked of which this process does not know yet."""
+        """Returns whether the fetch refers to something that this process does not know yet."""
         behind = False
         session.forget(_keys(fetch.forgotten_topics_data, "partitions"))
         for topic in fetch.topics:
@@ -67,7 +67,7 @@ class FollowerFetch:
                 led = cursor.partition
                 behind = behind or led is None or int(part.current_leader_epoch) > led.leader_epoch or not led.leading
         for cursor, end in session.sent:
-            if cursor.offset != end:  # it did not take what it was given: no tight loop
+            if cursor.offset != end:  # it did not append what it was given: no tight loop
                 cursor.not_before = session.fetched_at + _NOT_TAKEN_S
                 cursor.rewind()
         session.sent.clear()

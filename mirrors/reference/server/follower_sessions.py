@@ -1,8 +1,8 @@
-"""What each follower has been told and what is ready for it: fetch sessions (KIP-227) of followers.
+"""What each follower already knows and what is ready for it: fetch sessions (KIP-227) of followers.
 
-A follower's session holds a cursor per partition. Only cursors that have something to say are looked at when a fetch
-is answered, and only partitions that changed are asked about by the follower: idle partitions cost nothing.
-Nothing here waits or asks; `Session.event` wakes whoever waits with an answer.
+A follower's session holds a cursor per partition. Answering a fetch visits only cursors that have something to send,
+and the follower's requests name only partitions that changed: idle partitions cost nothing.
+Nothing here waits or does I/O; `Session.event` wakes a pending fetch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_EPOCH: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records as they are to be sent, from an offset to the offset behind them."""
+    """Records as they are to be sent, from an offset to the offset after them."""
 
     offset: int
     end: int
@@ -39,7 +39,7 @@ class Chunk:
 class Cursor:
     """One partition in one follower's session.
 
-    offset: where the follower's last fetch asked. chunks: what follows from there, fetched ahead.
+    offset: the offset of the follower's last fetch. chunks: what follows from there, fetched ahead.
     """
 
     key: CursorKey
@@ -48,9 +48,9 @@ class Cursor:
     offset: int = NO_OFFSET
     last_epoch: int = -1
     chunks: deque[Chunk] = field(default_factory=deque)
-    position: int = NO_OFFSET  # behind what was given last: where the follower's next fetch should ask
-    not_before: float = 0.0  # when the source may be asked again, after the follower did not take what it was given
-    generation: int = 0  # answers to fetches that were sent before a rewind are of an older one
+    position: int = NO_OFFSET  # after what was given last: the expected offset of the follower's next fetch
+    not_before: float = 0.0  # when the source may be asked again, after the follower did not append what it was given
+    generation: int = 0  # answers to fetches that were sent before a rewind have an older one
     verdict: Diverging | Refused | None = None
     sent_high_watermark: int = -2
     sent_log_start: int = -2
@@ -69,13 +69,13 @@ class Cursor:
         self.session.stir(self)
 
     def move(self, offset: int) -> None:
-        """The follower asks from here on."""
+        """The follower fetches from here on."""
         self.offset = offset
         if self.position != offset:
             self.rewind()
 
     def put(self, chunk: Chunk) -> None:
-        """Records for the follower. Those that do not follow what is there are dropped."""
+        """Records for the follower. Records that do not continue what is held are dropped."""
         if chunk.offset != self.next_offset:
             return
         self.chunks.append(chunk)
@@ -84,7 +84,7 @@ class Cursor:
         self.session.stir(self)
 
     def take(self, most: int) -> Chunk | None:
-        """The chunks that are next, together; at least one, no more bytes than `most` otherwise."""
+        """The next chunks, joined: at least one chunk, otherwise at most `most` bytes."""
         if not self.chunks or self.position != self.offset:
             return None
         taken = [self.chunks.popleft()]
@@ -99,7 +99,7 @@ class Cursor:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to tell the follower now."""
+        """Whether there is something to send to the follower now."""
         if self.verdict is not None or self.partition is None:
             return True
         if self.chunks and self.position == self.offset:
@@ -126,22 +126,22 @@ class Session:
         self.sent: list[tuple[Cursor, int]] = []  # given in the last answer, and where it ended
         self.event = asyncio.Event()  # something is ready for the follower
         self.wants = asyncio.Event()  # there is something to ask the source for
-        self.stirred: dict[Cursor, None] = {}  # what is asked of the source for them may be something else now
-        self.look_over = True  # … for all of them
+        self.stirred: dict[Cursor, None] = {}  # what to ask the source for these cursors may have changed
+        self.look_over = True  # … for all cursors
         self._marked: dict[Cursor, None] = {}
 
     def mark(self, cursor: Cursor) -> None:
-        """This cursor may have something to say."""
+        """This cursor may have something to send."""
         self._marked[cursor] = None
         self.event.set()
 
     def stir(self, cursor: Cursor) -> None:
-        """What is to be asked of the source for this cursor may be something else now."""
+        """What to ask the source for this cursor may have changed."""
         self.stirred[cursor] = None
         self.wants.set()
 
     def take_ready(self) -> list[Cursor]:
-        """Cursors with something to say, each once; the others are forgotten until they are marked again."""
+        """Cursors with something to send, each once; the others are forgotten until they are marked again."""
         found = [cursor for cursor in self._marked if cursor.ready]
         self._marked = dict.fromkeys(found)
         return found
@@ -175,7 +175,7 @@ class Session:
 
 @dataclass(slots=True)
 class Opened:
-    """The session of one fetch. full: every partition has to be in the answer. lasting: more fetches will be its."""
+    """The session of one fetch. full: every partition has to be in the answer. lasting: later fetches continue it."""
 
     session: Session
     full: bool
@@ -224,7 +224,7 @@ class Sessions:
 
 @dataclass(slots=True)
 class Content:
-    """What one partition's part of an answer says."""
+    """One partition's part of an answer."""
 
     key: CursorKey
     error: ErrorCode = ErrorCode.none
@@ -235,7 +235,7 @@ class Content:
 
 
 def content(cursor: Cursor, most: int) -> Content:
-    """What is to be said of one partition now, in about this many bytes at most; the cursor goes on behind it."""
+    """One partition's part of the answer now, with at most about this many bytes; the cursor advances past it."""
     partition, verdict = cursor.partition, cursor.verdict
     cursor.verdict = None
     if partition is None:
@@ -243,7 +243,7 @@ def content(cursor: Cursor, most: int) -> Content:
     if isinstance(verdict, Refused):
         return Content(cursor.key, error=verdict.error)
     said = Content(cursor.key, high_watermark=partition.high_watermark or 0, log_start=partition.sent_log_start)
-    if isinstance(verdict, Diverging):  # the follower truncates, and takes in nothing else that is said
+    if isinstance(verdict, Diverging):  # the follower truncates, and ignores the rest of the response
         said.diverging = verdict
         return said
     cursor.sent_high_watermark, cursor.sent_log_start = said.high_watermark, said.log_start

@@ -1,4 +1,4 @@
-"""Following a real leader as a replica, to take its leadership over: the log's end, its epochs, its high watermark.
+"""Following a real leader as a replica, to take over its leadership: its log end, epochs and high watermark.
 
 A follower that owns no log may begin at the leader's log end: the leader counts it as in sync as soon as it fetches
 from there, with the epoch that the controller gave this broker. What the leader appends meanwhile is read and only
@@ -31,13 +31,13 @@ _LOG = logging.getLogger(__name__)
 
 _WAIT: Final = i32Timedelta.parse(datetime.timedelta(milliseconds=100))
 _RESPONSE_BYTES: Final = 4 * 1024 * 1024
-_EPOCHS_AT_MOST: Final = 1000  # leader changes of one log that are looked back at
+_EPOCHS_AT_MOST: Final = 1000  # how many leader changes of one log are read back
 _PURPOSE: Final = "follow"
 
 
 @dataclass(slots=True)
 class Followed:
-    """What is known of a real leader's log."""
+    """The state of a real leader's log."""
 
     led: LedPartition
     leader: int
@@ -117,7 +117,7 @@ class Following:
     async def round(self, wanted: Iterable[tuple[LedPartition, int, int]]) -> None:
         """One fetch per leader. wanted: (partition, leader, leader epoch) of those that this process does not lead.
 
-        Each partition is handed what the leader said (`LedPartition.hand_over`), for the moment it gets the lead.
+        Each partition keeps what the leader answered (`LedPartition.hand_over`) for when this process becomes leader.
         """
         by_leader: dict[int, list[Followed]] = {}
         for led, leader, epoch in wanted:
@@ -135,7 +135,7 @@ class Following:
                 raise result
 
     def forget(self, led: LedPartition) -> None:
-        """It is led here now, or not wanted any more."""
+        """It is led here now, or no longer wanted."""
         self._followed.pop(led, None)
 
     async def _fetch(self, leader: int, followed: list[Followed]) -> None:

@@ -1,7 +1,7 @@
-"""Writes offsets of a group that has members: what a coordinator could do by itself, and what a guard forbids.
+"""Writes offsets of a group that has members, which a coordinator could do by itself and a guard forbids.
 
-A plain commit of a stranger is refused while a group has members. A transactional one without member is not: brokers
-accept it for clients from before KIP-447.
+A plain commit by a non-member is refused while a group has members. A transactional commit without a member id is not:
+brokers accept it for clients from before KIP-447.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the group sync asks of clusters: which groups there are, where they stand, and to write where they stand.
+"""The group sync's requests: list groups, read their committed offsets, write them.
 
 A broker lists the groups that it coordinates, so all real brokers are asked. Offsets of share groups are their start
 offsets.
@@ -28,7 +28,7 @@ from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 TopicPartition = tuple[str, int]
 
 Standing = dict[str, dict[TopicPartition, "Committed"]]
-"""Group → partition → where it stands."""
+"""Group → partition → committed offset."""
 
 NO_EPOCH: Final = -1
 _NO_MEMBER: Final = i32(-1)
@@ -105,7 +105,7 @@ async def _listed(cluster: Cluster, broker: int) -> list[Group] | None:
 async def offsets_of(
     cluster: Cluster, groups: Iterable[Group]
 ) -> dict[tuple[str, GroupKind], dict[TopicPartition, Committed]]:
-    """(group, kind) → partition → where it stands. Groups that cannot be asked now are missing. Raises WireError."""
+    """(group, kind) → partition → committed offset. Groups that cannot be asked now are missing. Raises WireError."""
     by_coordinator: dict[tuple[int, GroupKind], list[str]] = {}
     for group in groups:
         by_coordinator.setdefault((group.coordinator, group.kind), []).append(group.name)
@@ -162,7 +162,7 @@ _READ: Final = {GroupKind.CONSUMER: _consumer_offsets, GroupKind.SHARE: _share_o
 async def write_offsets(
     cluster: Cluster, group: str, kind: GroupKind, offsets: Mapping[TopicPartition, Committed]
 ) -> dict[TopicPartition, str]:
-    """Write where a group stands, as one that is no member of it. Returns what was refused and why.
+    """Write a group's offsets as a non-member. Returns what was refused and why.
 
     Raises: WireError when the coordinator does not answer.
     """
@@ -183,7 +183,7 @@ async def write_offsets(
 
 
 def by_topic(offsets: Mapping[TopicPartition, Committed]) -> dict[str, dict[int, Committed]]:
-    """The same, topic by topic."""
+    """The same, grouped by topic."""
     found: dict[str, dict[int, Committed]] = {}
     for (topic, partition), committed in offsets.items():
         found.setdefault(topic, {})[partition] = committed
@@ -193,7 +193,7 @@ def by_topic(offsets: Mapping[TopicPartition, Committed]) -> dict[str, dict[int,
 def commit_topics(
     topic_of: Callable[..., Any], partition_of: Callable[..., Any], offsets: Mapping[TopicPartition, Committed]
 ) -> tuple[Any, ...]:
-    """Offsets as a commit has them: of OffsetCommit or TxnOffsetCommit, by the classes of its topics and partitions."""
+    """The topics of an OffsetCommit or TxnOffsetCommit request, built with the given classes."""
     return tuple(
         topic_of(
             name=TopicName(topic),

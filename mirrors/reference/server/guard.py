@@ -1,10 +1,10 @@
-"""Keeps mirrored topics read-only for the time when the mirror's process is dead and a real broker leads them.
+"""Keeps mirrored topics read-only while the mirror's process is dead and a real broker leads them.
 
-While the process lives it refuses writes itself. Which of two means is used is a capability of the destination:
-- `deny_write`: with an authorizer, a rule DENY User:* WRITE on the topic. Super users are not bound by rules.
+While the process lives it refuses writes itself. The destination's capabilities decide which of two means is used:
+- `deny_write`: with an authorizer, a rule DENY User:* WRITE on the topic. ACLs do not bind super users.
 - `min_isr`: without, `min.insync.replicas` is the number of replicas with this process's among them, which are in sync
   only while it lives. It refuses acks=all only; a producer with acks=1 can still write.
-What was there before is kept in the state topic and restored at the stop, before the partition counts as STOPPED.
+The previous setting is kept in the state topic and restored at the stop, before the partition counts as STOPPED.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALL: Final = "User:*"
 
 
 class GuardKind(StrEnum):
-    """By what a topic is kept read-only."""
+    """How a topic is kept read-only."""
 
     DENY_WRITE = "deny_write"
     MIN_ISR = "min_isr"
@@ -43,12 +43,12 @@ def deny_write(topic: str) -> Binding:
 
 
 def is_guard(binding: Binding, topics: Iterable[str]) -> bool:
-    """Whether a rule has the form of a guard of one of these topics: such rules are never carried."""
+    """Whether a rule has the form of a guard of one of these topics: such rules are never synced."""
     return binding in {deny_write(topic) for topic in topics}
 
 
 def min_isr(replicas: Iterable[Sequence[int]]) -> int:
-    """One more than there are real replicas: brokers bound it by the number of replicas, the mirror's among them."""
+    """The number of real replicas plus one: brokers cap it at the number of replicas, the mirror's included."""
     return 1 + max(sum(broker < FIRST_MIRROR_ID for broker in one) for one in replicas)
 
 
@@ -61,14 +61,14 @@ class Guard:
         self._audit = audit
         self.changing = asyncio.Lock()
         self.kind: GuardKind | None = None
-        self._on: set[str] = set()  # what this process has put on, or found on
+        self._on: set[str] = set()  # topics whose guard this process put on, or found on
 
     @property
     def _cluster(self) -> Cluster:
         return self._life.hub.destination
 
     async def learn(self) -> GuardKind:
-        """Which means the destination has. Raises WireError."""
+        """Which means the destination supports. Raises WireError."""
         if self.kind is None:
             found = await bindings_of(self._cluster)
             self.kind = GuardKind.MIN_ISR if found is None else GuardKind.DENY_WRITE
@@ -83,7 +83,7 @@ class Guard:
         return self.notes().get(topic, {}).get("kind") == GuardKind.MIN_ISR
 
     async def remember(self, topic: str, value: str | None) -> None:
-        """What min.insync.replicas is to be when the guard is gone: what the source has. Raises MirrorError."""
+        """Note the value of min.insync.replicas to restore later: the source's. Raises MirrorError."""
         note = self.notes()[topic]
         if note["before"] != value:
             await self._life.store.put_note(_NOTE, topic, {**note, "before": value})
@@ -129,7 +129,7 @@ class Guard:
         )
 
     async def _put_on_rule(self, topic: str, known: dict[str, Any] | None) -> None:
-        """known: what a process noted that was killed before, or after, it did it."""
+        """known: the note of a process that was killed before or after it created the rule."""
         rule = deny_write(topic)
         there = rule in (await bindings_of(self._cluster) or ())
         if known is None:

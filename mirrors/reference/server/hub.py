@@ -1,4 +1,4 @@
-"""What all parts of one process share: the partitions that it leads, followers' sessions, the source links."""
+"""State that all parts of one process share: the partitions it leads, followers' sessions, the source links."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _ISOLATION: Final = {FetchLimit.HIGH_WATERMARK: 0, FetchLimit.LAST_STABLE: 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Reactions:
-    """What other parts of the process do when something happens here; nothing where a part is missing, as in tests.
+    """Callbacks of other parts of the process; they do nothing where a part is missing, as in tests.
 
-    poke: the life cycle may have something to do. save_source_epochs: store where the source's epochs began; whether it
-    could be stored. out_of_range: the source has no such offset. diverged: the source's log is another one after an
+    poke: the life cycle may have something to do. save_source_epochs: store where the source's epochs began; returns
+    whether that succeeded. out_of_range: the source has no such offset. diverged: the source log diverged after an
     epoch's end. epoch_due: whether the leader epoch is to be raised before a batch of this epoch is forwarded;
     raise_epoch: raise it.
     """
@@ -73,25 +73,25 @@ class Hub:
         self.cluster_id = ""
         self.partitions: dict[CursorKey, LedPartition] = {}
         self.by_name: dict[tuple[str, int], LedPartition] = {}
-        self.expected_topics: set[str] = set()  # the mirrors' own: never taken for strays
+        self.expected_topics: set[str] = set()  # topics of mirrors: never treated as strays
         self.sessions = Sessions()
         self.isolation = _ISOLATION[self.design.fetch_limit]
-        self.look_now = asyncio.Event()  # the destination's metadata is to be asked at once
+        self.look_now = asyncio.Event()  # refresh the destination's metadata at once
         self.reactions = Reactions()
-        self.replicated_now = asyncio.Event()  # somebody waits until followers are level: look at them soon
+        self.replicated_now = asyncio.Event()  # something waits until partitions are fully replicated: check soon
         self.counters = Counters()
-        self.records_are_stale = False  # this process may have been taken over from since it read its records
-        self.suspicions = 0  # how often that came to be so
+        self.records_are_stale = False  # another process may have taken over since this one read its records
+        self.suspicions = 0  # how often that happened
         self.suspected_at = -math.inf
         self._beat_at: float | None = None
         self._mirrored: dict[LedPartition, Mirrored] = {}
         self._unsaved: set[Mirrored] = set()  # the state topic does not have their source epochs yet
         self._feeders: dict[Session, tuple[Feeder, asyncio.Task[None]]] = {}
 
-    # --- standing at the controller ----------------------------------------------------------------------------
+    # --- registration at the controller ----------------------------------------------------------------------------
 
     def on_heartbeat_ack(self, sent_at: float) -> None:
-        """The controller took a heartbeat. One that came late may have found this process fenced."""
+        """The controller accepted a heartbeat. If it was late, this process may have been fenced meanwhile."""
         if self._beat_at is not None and sent_at - self._beat_at > _DOUBT_S:
             self.doubt()
         self._beat_at = sent_at
@@ -103,19 +103,19 @@ class Hub:
 
     @property
     def maybe_fenced(self) -> bool:
-        """Whether another process may have taken over from this one: nothing is changed until it has read again."""
+        """Whether another process may have taken over from this one: change nothing until records are read again."""
         return self.records_are_stale or (self._beat_at is not None and self.clock() - self._beat_at > _DOUBT_S)
 
     @property
     def why_maybe_fenced(self) -> str:
         """A sentence for errors."""
         return (
-            f"process {self.me} had no word from the controller for a while, so that another one may have its "
+            f"process {self.me} had no word from the controller for a while, so another one may have taken over its "
             "partitions: it reads its records again first"
         )
 
     def raise_if_maybe_fenced(self) -> None:
-        """Raises FencedError in doubt: what takes long makes way for reading the records again."""
+        """Raises FencedError in doubt: long operations stop so that the records are read again."""
         if self.maybe_fenced:
             raise FencedError(self.why_maybe_fenced)
 
@@ -134,14 +134,14 @@ class Hub:
             self._mirrored[led] = mirrored
 
     def remove(self, led: LedPartition) -> None:
-        """It is none of ours any more."""
+        """This process does not have it any more."""
         self.partitions.pop((led.topic_id, led.partition), None)
         if self.by_name.get((led.topic, led.partition)) is led:
             del self.by_name[led.topic, led.partition]
         self.forget_source(led)
 
     def forget_source(self, led: LedPartition) -> None:
-        """Its records come from nowhere."""
+        """It has no source any more."""
         gone = self._mirrored.pop(led, None)
         if gone is not None:
             self._unsaved.discard(gone)
@@ -155,28 +155,28 @@ class Hub:
         return list(self._mirrored.values())
 
     def changed(self, led: LedPartition) -> None:
-        """Followers may have something to hear of this partition."""
+        """There may be news of this partition for followers."""
         for cursor in self.sessions.of(led):
             cursor.session.mark(cursor)
 
     def stir(self, led: LedPartition) -> None:
-        """What is asked of the source for this partition may be something else now."""
+        """What to ask the source for this partition may have changed."""
         for cursor in self.sessions.of(led):
             cursor.session.stir(cursor)
 
     def rewind(self, led: LedPartition) -> None:
-        """What was fetched ahead for this partition is not to be given."""
+        """Drop what was fetched ahead for this partition."""
         for cursor in self.sessions.of(led):
             cursor.rewind()
 
     def truncate(self, led: LedPartition, offset: int) -> None:
-        """Cut every follower back to an offset, and tell them."""
+        """Truncate every follower to an offset, and wake them."""
         led.truncate(offset, now=self.clock())
         self.rewind(led)
         self.tell_cuts(led)
 
     def tell_cuts(self, led: LedPartition) -> None:
-        """Followers that stand behind a cut, or before the log start, hear of it without asking again."""
+        """Answer followers that are after a cut, or before the log start, at once."""
         for cursor in self.sessions.of(led):
             cut = led.cuts.get(cursor.session.follower)
             if cut is not None and cursor.offset > cut:
@@ -187,7 +187,7 @@ class Hub:
         self.replicated_now.set()
 
     def wake(self) -> None:
-        """Followers may be supplied again, or with something else."""
+        """Followers may be fed again, or from elsewhere."""
         for session in self.sessions:
             session.look_over = True
             session.wants.set()
@@ -195,12 +195,12 @@ class Hub:
     # --- followers' sessions -----------------------------------------------------------------------------------
 
     def start_session(self, session: Session) -> None:
-        """Supply a follower."""
+        """Start feeding a follower."""
         feeder = Feeder(session, self, budget=self.settings.budget)
         self._feeders[session] = (feeder, asyncio.create_task(feeder.run()))
 
     async def end_session(self, session: Session) -> None:
-        """Stop supplying it."""
+        """Stop feeding it."""
         if session not in self._feeders:
             return
         _, task = self._feeders.pop(session)
@@ -211,11 +211,11 @@ class Hub:
             link.cluster.pool.drop(f"fetch-{session.session_id}")
 
     def feeds(self, session: Session) -> bool:
-        """Whether a follower is supplied by this session."""
+        """Whether this session has a feeder."""
         return session in self._feeders
 
     def first(self) -> Feeder | None:
-        """The feeder of the oldest session whose follower is alive: it asks for others that want the same."""
+        """The feeder of the oldest session whose follower is alive: it fetches for others that want the same."""
         now = self.clock()
         alive = [s for s in self._feeders if now - s.fetched_at < _ALIVE_S]
         return self._feeders[min(alive, key=lambda s: s.session_id)][0] if alive else None
@@ -225,7 +225,7 @@ class Hub:
         """Fetched ahead, over all followers."""
         return sum(session.held for session in self.sessions)
 
-    # --- what the source says ----------------------------------------------------------------------------------
+    # --- answers of the source ----------------------------------------------------------------------------------
 
     def source_seen(self, mirrored: Mirrored, part: Any) -> None:
         """The source's leader answered for a partition."""
@@ -264,12 +264,12 @@ class Hub:
         return frozenset(allowed)
 
     def source_refused(self, mirrored: Mirrored, offset: int) -> None:
-        """The source has no such offset: find out why, once at a time."""
+        """The source has no such offset: find out why, one inquiry at a time."""
         if self.reactions.out_of_range is not None:
             self._look_into(mirrored, self.reactions.out_of_range(mirrored, offset))
 
     def source_diverged(self, mirrored: Mirrored, epoch: int, end: int) -> None:
-        """The source's log is another one behind this epoch's end."""
+        """The source log diverged after this epoch's end."""
         if self.reactions.diverged is not None:
             self._look_into(mirrored, self.reactions.diverged(mirrored, epoch, end))
 
@@ -282,7 +282,7 @@ class Hub:
             try:
                 await work
             except Exception:
-                _LOG.exception("%s: the source refused an offset, and the reason cannot be found", mirrored.name)
+                _LOG.exception("%s: the source refused an offset, and finding the reason failed", mirrored.name)
                 await asyncio.sleep(1)
             finally:
                 mirrored.trouble = None

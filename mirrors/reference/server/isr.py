@@ -1,10 +1,11 @@
-"""Which followers belong into the in-sync set, and the search for the partition epoch that the controller wants. Pure.
+"""Which followers belong in the ISR, and the search for the partition epoch that the controller expects. Pure.
 
 A follower leaves when it has not been at the log end for `lag_s`, but the last real replica never leaves: this process
-owns no log, so an ISR of it alone could elect nobody. It joins when it has everything below the high watermark.
+owns no log, so with an ISR of it alone no election would be possible. A follower joins when it has everything below
+the high watermark.
 
-No client API tells a partition's epoch. AlterPartition answers INVALID_UPDATE_VERSION to one that is too low and
-NOT_CONTROLLER to one that is too high: a search in widening steps, then by halves.
+No client API reports a partition's epoch. AlterPartition answers INVALID_UPDATE_VERSION to one that is too low and
+NOT_CONTROLLER to one that is too high: a search in growing steps, then by bisection.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ def wanted_isr(partition: LedPartition, *, now: float, lag_s: float) -> frozense
 
 
 def differs(partition: LedPartition, wanted: frozenset[int]) -> bool:
-    """Whether the controller is to be asked for this set.
+    """Whether to ask the controller for this set.
 
-    A set that was asked for without an answer may be the controller's by now, and its members hold up the high
-    watermark: then what is wanted is asked for, the same as before or not.
+    After a request without an answer the controller may have adopted the set, and its members hold back the high
+    watermark: then the wanted set is requested again, even if it is the same.
     """
     return wanted != partition.isr or not partition.joining <= wanted
 
 
 def _as_it_is(partition: LedPartition, now: float, lag_s: float) -> bool:
-    """Whether every follower is in the set and keeps up: nearly always so, and told at little cost."""
+    """Whether every follower is in the set and keeps up: nearly always true, and cheap to check."""
     isr, followers = partition.isr, partition.followers
     return len(followers) == len(isr) - 1 and all(
         follower in isr and now - state.caught_up_at <= lag_s for follower, state in followers.items()
@@ -90,7 +91,7 @@ class EpochSearch:
         self.low, self.high, self.step, self.guess = low, None, 1, low
 
     def refused(self, error: ErrorCode) -> bool:
-        """Take in a refusal. Returns whether there is another epoch to try."""
+        """Note a refusal. Returns whether there is another epoch to try."""
         if error is ErrorCode.invalid_update_version:
             self.low = self.guess + 1
         elif error is ErrorCode.not_controller:

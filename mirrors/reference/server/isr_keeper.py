@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 0.3
 _REFUSED_S: Final = 1.0
-_ROUNDS: Final = 40  # tries for the partition epoch before the next look
+_ROUNDS: Final = 40  # tries for the partition epoch before the next check
 
 
 class IsrKeeper:
@@ -39,7 +39,7 @@ class IsrKeeper:
         await keep("in-sync sets", self._pause, self._look, hurry=self._hub.replicated_now)
 
     def _pause(self) -> float:
-        """Seconds until the next look: soon while a set changes or somebody waits for followers."""
+        """Seconds until the next check: short while a set changes or something waits for followers."""
         hub = self._hub
         waiting = any(led.leading and (led.joining or led.cuts) for led in hub.partitions.values())
         return _EVERY_S if waiting else min(look_after(_EVERY_S, len(hub.partitions)), hub.settings.lag_s / 4)
@@ -49,7 +49,7 @@ class IsrKeeper:
         await self._change()
 
     def _touch(self) -> None:
-        """Followers ask for a whole session; at the log end with nothing new they mention no partition."""
+        """Count incremental fetches for every partition of the session: at the log end they name none of them."""
         for session in self._hub.sessions:
             for cursor in session.cursors.values():
                 if cursor.partition is not None:
@@ -71,7 +71,7 @@ class IsrKeeper:
             led.joining = frozenset()
 
     def _due(self, led: LedPartition, isr: frozenset[int], now: float) -> bool:
-        """A change that was refused is not asked again at once."""
+        """Whether it is time to ask: a refused change is not asked again at once."""
         refused, at = self._refused.get(led, (None, 0.0))
         return refused != isr or now - at > _REFUSED_S
 

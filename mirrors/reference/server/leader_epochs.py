@@ -1,8 +1,8 @@
 """Raising the destination's leader epoch: to the source's, for preserved epochs (one policy per `epoch_bump` value), or
-by any number, so that what follows a cut can be told from what stood there before.
+by any number, so that records after a cut can be told from those that were there before.
 
 Followers drop batches whose epoch is above the leader epoch that they know. A leader epoch rises by one with every
-election, and only a change of leader is one: a real broker is elected, then this process again, as often as needed.
+change of leader: a real broker is elected, then this process again, as often as needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROUNDS_AT_MOST: Final = 200
 
 
 def never(_: Mirrored, __: int) -> bool:
-    """Whatever the epoch is."""
+    """Never, whatever the epoch is."""
     return False
 
 
@@ -48,7 +48,7 @@ DUE: Final[Mapping[EpochBump, Callable[[Mirrored, int], bool]]] = {
     EpochBump.REACTIVE: when_a_batch_has_it,
     EpochBump.PROACTIVE: when_the_source_has_it,
 }
-"""Whether the leader epoch is to be raised before a batch of this epoch (-1: none) is handed on."""
+"""Whether the leader epoch is to be raised before a batch of this epoch (-1: none) is forwarded."""
 
 
 class LeaderEpochs:
@@ -68,18 +68,18 @@ class LeaderEpochs:
         raise TimeoutError(f"{led.topic}-{led.partition}: the leader epoch stays below {epoch}")
 
     async def begin_epochs(self, partitions: Sequence[LedPartition]) -> None:
-        """Higher leader epochs, whatever they are. Raises WireError or TimeoutError when one does not begin."""
+        """Raise leader epochs by any number. Raises WireError or TimeoutError when one does not begin."""
         before = {led: led.leader_epoch for led in partitions}
         for led in partitions:
             if not led.in_sync_followers:
-                raise WireError(f"{led.topic}-{led.partition}: no follower is in sync, so that no epoch can begin")
+                raise WireError(f"{led.topic}-{led.partition}: no follower is in sync, so no epoch can begin")
         await self.once(partitions)
         for led, epoch in before.items():
             if not led.leading or led.leader_epoch <= epoch:
                 raise TimeoutError(f"{led.topic}-{led.partition}: no leader epoch above {epoch} began in time")
 
     async def once(self, partitions: Sequence[LedPartition]) -> None:
-        """A real broker leads for a moment, then this process again: two epochs more."""
+        """A real broker leads for a moment, then this process again: the leader epoch rises by two."""
         able = [led for led in partitions if led.leading and led.in_sync_followers]
         wanted = {}
         for led in able:

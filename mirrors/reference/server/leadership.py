@@ -1,8 +1,8 @@
-"""Getting the lead of partitions: new topics are created with this process as first replica; existing ones are taken
-over from their real leader: placed first, followed until in sync, elected.
+"""Acquiring leadership: new topics are created with this process as first replica; existing partitions are taken over
+from their real leader: this process is made the first replica, follows until it is in sync, and is elected.
 
-Everything is read off the destination's metadata and done again until it is so: after a crash at any point the same
-calls lead to the same end.
+Each step is derived from the destination's metadata and repeated until it has taken effect: after a crash at any point
+the same calls lead to the same result.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Leadership:
         self._following = Following(hub)
 
     def placement(self, meta: Metadata, partition: int, *, copies: int) -> list[int]:
-        """Replicas of a new partition: this process, then real brokers, another first one for each partition."""
+        """Replicas of a new partition: this process, then real brokers, rotated by partition."""
         real = sorted(b for b in meta.brokers if b < FIRST_MIRROR_ID)
         if not real:
             raise WireError("the destination has no broker that could hold a replica")
@@ -54,7 +54,7 @@ class Leadership:
     ) -> frozenset[int]:
         """Create a topic, or the partitions that it lacks; returns the new ones. Raises WireError.
 
-        owners: the process that leads each. Own new partitions are known before their followers ask for them.
+        owners: the process that leads each. Own new partitions are registered before their followers ask for them.
         """
         meta = await self._hub.destination.metadata()
         existing = meta.topics.get(topic)
@@ -81,7 +81,7 @@ class Leadership:
                 self._hub.add(led)
 
     async def take(self, partitions: Sequence[LedPartition], *, in_sync: Callable[[], None]) -> list[LedPartition]:
-        """Lead these partitions; returns those that are led when the time is up. Bounded."""
+        """Acquire leadership of these partitions; returns those that are led when the time is up."""
         hub = self._hub
         deadline = hub.clock() + _TAKE_OVER_S
         elected_at: dict[LedPartition, float] = {}
@@ -106,7 +106,7 @@ class Leadership:
                     if refused:
                         _LOG.info("elections refused: %s", dict(list(refused.items())[:3]))
             except WireError as error:
-                _LOG.info("taking the lead: %s", error)
+                _LOG.info("acquiring leadership: %s", error)
                 if hub.clock() > deadline:
                     break
             await asyncio.sleep(_ROUND_S)
@@ -115,7 +115,7 @@ class Leadership:
         return [led for led in partitions if led.leading]
 
     async def _place(self, meta: Metadata, missing: Sequence[LedPartition]) -> None:
-        """This process is to be the first replica."""
+        """Make this process the first replica."""
         wanted = {}
         for led in missing:
             part = _part(meta, led)

@@ -1,8 +1,8 @@
-"""The life of mirrored partitions: a loop that brings each partition's log to where its recorded state wants it.
+"""The life cycle of mirrored partitions: a loop that brings each partition's log to its recorded state.
 
 States are records in the state topic. A request (start, stop, pause, resume) only changes records; the loop does the
-work in groups of partitions and may be interrupted anywhere: after a restart the records say what is to be done, the
-destination's metadata and the followers' logs say how far it came. The named steps are in `steps`.
+work in groups of partitions and may be interrupted anywhere: after a restart the records say what to do, the
+destination's metadata and the followers' logs say how far it got. The named steps are in `steps`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mirrors.reference.server.steps import CrashPoints
 
 _LOG = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.2  # at least, while nobody pokes
+_TICK_S: Final = 0.2  # at the latest, without a poke
 _BACK_OFF_S: Final = 1.0
 _NOT_STORED_S: Final = 0.5
 _SURE_S: Final = 5.0
@@ -46,7 +46,7 @@ TO_BE_LED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED, S.S
 
 
 class Lifecycle:
-    """Records, the partitions behind them, and the loop. work: what each state asks for, set by the process."""
+    """Records, their partitions, and the loop. work: the work of each state, set by the process."""
 
     def __init__(self, hub: Hub, store: StateStore, crash: CrashPoints) -> None:
         self.hub = hub
@@ -57,7 +57,7 @@ class Lifecycle:
         self.work: dict[PartitionState, Work] = {}
         self.listeners: list[Listener] = []
         self.poked = asyncio.Event()
-        self.resumed: set[PartitionKey] = set()  # what was mirrored already when this process started
+        self.resumed: set[PartitionKey] = set()  # what was already mirrored when this process started
         self._mirrored: dict[PartitionKey, Mirrored] = {}
         self._busy: set[PartitionKey] = set()
         self._not_before: dict[PartitionKey, float] = {}
@@ -67,10 +67,10 @@ class Lifecycle:
     # --- records -----------------------------------------------------------------------------------------------
 
     async def save(self, records: Sequence[PartitionRecord]) -> None:
-        """Store records, then count them as true. Raises MirrorError when they cannot be stored, are in doubt, or are
-        another process's.
+        """Store records, then adopt them. Raises MirrorError when they cannot be stored, are in doubt, or belong to
+        another process.
 
-        They are changes of what counts as true at the call: one that is being stored meanwhile is not undone.
+        They are changes of the records as of the call: a change that is being stored meanwhile is not undone.
         """
         if not records:
             return
@@ -79,7 +79,7 @@ class Lifecycle:
         for record in records:
             now = self.records.get(record.key)
             if now is not None and now.owner != self.hub.me and record.owner != self.hub.me:
-                raise MirrorError(f"{record.key.topic}-{record.key.partition} is process {now.owner}'s now")
+                raise MirrorError(f"{record.key.topic}-{record.key.partition} belongs to process {now.owner} now")
         known = {record.key: self.records.get(record.key) for record in records}
         while under_way := {self._saving[key] for key in known if key in self._saving}:
             await asyncio.wait(under_way)
@@ -112,7 +112,7 @@ class Lifecycle:
                 listener(old, record)
 
     async def request(self, keys: Iterable[PartitionKey], state: PartitionState, *, from_states: Iterable[S]) -> int:
-        """Ask for another state. Raises MirrorError, and changes nothing, when one of them cannot go there."""
+        """Request another state. Raises MirrorError, and changes nothing, when one of them cannot go there."""
         await self.until_not_fenced()
         wanted, accepted = [], frozenset(from_states)
         for key in keys:
@@ -131,13 +131,13 @@ class Lifecycle:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is being done with any partition."""
+        """Whether no partition is being worked on."""
         return not self._busy and not self._saving
 
     def renew(self, stored: Mapping[PartitionKey, PartitionRecord]) -> bool:
-        """Take what the state topic has for true, whatever was known before. False: not now, something is being done.
+        """Adopt the records of the state topic, whatever was known before. False: not now, work is in progress.
 
-        For a process that others may have taken for dead.
+        For a process that others may have considered dead.
         """
         if not self.at_rest:
             return False
@@ -156,13 +156,13 @@ class Lifecycle:
         return True
 
     async def fail(self, mirrored: Mirrored, why: str) -> None:
-        """A partition cannot go on; nothing is given to its followers any more."""
+        """A partition cannot continue; its followers get no more records."""
         mirrored.led.feed = Feed.HELD
         key = self.key_of(mirrored)
         await self.save([replace(self.records[key], state=S.FAILED, error=why)])
 
     def key_of(self, mirrored: Mirrored) -> PartitionKey:
-        """The record's key of a partition."""
+        """The key of a partition's record."""
         return PartitionKey(mirrored.link.mirror, mirrored.led.topic, mirrored.led.partition)
 
     def record_of(self, mirrored: Mirrored) -> PartitionRecord:
@@ -175,13 +175,13 @@ class Lifecycle:
         return any(r.owner == self.hub.me and r.state in PLACED for r in self.records.values())
 
     def mirrored(self, key: PartitionKey) -> Mirrored | None:
-        """What this process has of a partition; None when another process has it."""
+        """A partition that this process has; None when another process has it."""
         return self._mirrored.get(key)
 
     # --- partitions --------------------------------------------------------------------------------------------
 
     def attach(self, record: PartitionRecord) -> Mirrored:
-        """The partition behind a record, held: nothing is given until its state says so."""
+        """The partition of a record, held: followers get nothing until its state says so."""
         key = record.key
         known = self._mirrored.get(key)
         if known is not None and known.led.topic_id == record.topic_id:
@@ -213,15 +213,15 @@ class Lifecycle:
         return made
 
     def detach(self, key: PartitionKey) -> None:
-        """This process has nothing to do with it any more."""
+        """Drop it: another process has it, or it is gone."""
         known = self._mirrored.pop(key, None)
         if known is not None:
             _forget_trouble(known)
             self.hub.remove(known.led)
 
     def restart(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
-        """Forget how it was mirrored. Where it is led here already, its followers are known on: as long as the leader
-        is the same they do not mention it again."""
+        """Forget how it was mirrored. Where it is led here already, its followers stay known: they do not name it again
+        in their fetches while the leader is the same."""
         known = self._mirrored.get(key)
         if known is None or known.led.topic_id != topic_id or not known.led.leading:
             self.detach(key)
@@ -233,7 +233,7 @@ class Lifecycle:
         self.hub.rewind(known.led)
 
     async def save_source_epochs(self, group: Sequence[Mirrored]) -> bool:
-        """Store where the source's epochs began. False: not stored, so nothing of the new epochs may be given."""
+        """Store where the source's epochs began. False: not stored, so no record of the new epochs may be forwarded."""
         records = []
         for mirrored in group:
             record = self.records.get(self.key_of(mirrored))
@@ -245,7 +245,7 @@ class Lifecycle:
             await self.save(records)
         except MirrorError as error:
             _LOG.warning("source epochs of %d partitions (%s, …): %s", len(group), group[0].name, error)
-            await asyncio.sleep(_NOT_STORED_S)  # what they came with is fetched again
+            await asyncio.sleep(_NOT_STORED_S)  # the records that brought them are fetched again
             return False
         return True
 
@@ -266,7 +266,7 @@ class Lifecycle:
                 continue
 
     async def close(self) -> None:
-        """Stop whatever is being done, where it is."""
+        """Interrupt all work in progress."""
         tasks = [*self._tasks, *(m.trouble for m in self._mirrored.values() if m.trouble is not None)]
         for task in tasks:
             task.cancel()
@@ -291,7 +291,7 @@ class Lifecycle:
 
     @staticmethod
     def _settled(record: PartitionRecord, mirrored: Mirrored) -> bool:
-        if record.state is S.MIRRORING:  # a trouble that is being looked into holds the feed, and may give up the lead
+        if record.state is S.MIRRORING:  # an inquiry (`trouble`) holds the feed, and may give up leadership
             led = mirrored.led  # held for another process that did not take it, or fed
             return mirrored.trouble is not None or (led.leading and led.feed is Feed.SOURCE and led.limit is None)
         if record.state is S.PAUSED:
@@ -299,11 +299,11 @@ class Lifecycle:
         return False
 
     def busy(self, key: PartitionKey) -> bool:
-        """Whether something is being done with a partition."""
+        """Whether a partition is being worked on."""
         return key in self._busy
 
     def start(self, work: Work, group: Sequence[Mirrored]) -> None:
-        """Do something with these partitions; nothing else is done with them meanwhile."""
+        """Start work on these partitions; no other work on them starts meanwhile."""
         keys = [self.key_of(mirrored) for mirrored in group]
         self._busy.update(keys)
 
@@ -330,6 +330,6 @@ class Lifecycle:
 
 
 def _forget_trouble(mirrored: Mirrored) -> None:
-    """What was being found out, or cut, is nobody's business any more."""
+    """Cancel the inquiry into a refused offset, or the cut, that is in progress."""
     if mirrored.trouble is not None:
         mirrored.trouble.cancel()

@@ -1,9 +1,9 @@
-"""Looks at the destination's metadata: which partitions this process leads, with which epoch and ISR.
+"""Snapshots of the destination's metadata: which partitions this process leads, with which epoch and ISR.
 
-A real broker learns that from the metadata log; this one asks a real broker, every half second (more seldom with many
+A real broker learns that from the metadata log; this one asks a real broker, every half second (less often with many
 partitions, see pace) and at once when a follower knows more. Partitions that the controller placed on this broker
-though no mirror asked for it (it takes any live broker for new topics) are held and reported as strays, for `strays`
-to move away.
+though no mirror asked for it (it takes any live broker for new topics) are held, and reported to `strays`, which moves
+them away.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 _EVERY_S: Final = 0.5
 _LEAST_BETWEEN_S: Final = 0.05
 _GONE_S: Final = 2.0  # brokers that have just started may not know a partition yet
-_BEHIND_S: Final = 1.0  # brokers learn of an in-sync set later than who asked for it
+_BEHIND_S: Final = 1.0  # other brokers learn of an in-sync set later than the requester
 
 
 class MetadataSnapshots:
@@ -38,7 +38,7 @@ class MetadataSnapshots:
         self._missed_since: dict[LedPartition, float] = {}
 
     async def look(self) -> Metadata:
-        """Ask and take in; who asks while an answer is awaited gets the one after it. Raises WireError."""
+        """Take a snapshot. A caller during a pending request waits for the next one. Raises WireError."""
         if self._asking is not None:
             await asyncio.wait({self._asking})
         if self._asking is None or self._asking.done():
@@ -61,7 +61,7 @@ class MetadataSnapshots:
         return found
 
     async def keep(self) -> None:
-        """Look until cancelled."""
+        """Take snapshots until cancelled."""
         while True:
             self._hub.look_now.clear()
             try:
@@ -76,7 +76,7 @@ class MetadataSnapshots:
                 continue
 
     async def until(self, condition: Callable[[Metadata], bool], *, timeout_s: float, what: str) -> Metadata:
-        """Look until a condition holds. Raises TimeoutError naming what was waited for."""
+        """Take snapshots until a condition holds. Raises TimeoutError naming what was waited for."""
         deadline = self._hub.clock() + timeout_s
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What a process shows of itself, as Prometheus text. Reading it costs nothing at the clusters."""
+"""The metrics of one process, as Prometheus text. Reading them sends nothing to the clusters."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _escaped(text: str) -> str:
 
 
 class Metrics:
-    """The families of one process. memory_bytes, fetcher_threads, fetch_response_max_bytes and mirror_partitions are
-    what the checker `memory` judges: a fetcher here is a follower's session."""
+    """The metric families of one process. memory_bytes, fetcher_threads, fetch_response_max_bytes and mirror_partitions
+    are what the checker `memory` judges: a fetcher here is a follower's session."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._life = lifecycle
@@ -62,7 +62,7 @@ class Metrics:
             "memory_bytes": ("gauge", "Resident memory.", now),
             "memory_peak_bytes": ("gauge", "Largest resident memory since the start.", peak),
             "fetcher_threads": ("gauge", "Followers' fetch sessions.", len(list(hub.sessions))),
-            "fetch_response_max_bytes": ("gauge", "Bytes held per follower's session at most.", hub.settings.budget),
+            "fetch_response_max_bytes": ("gauge", "Limit of bytes held per follower's session.", hub.settings.budget),
             "mirror_partitions": ("gauge", "Partitions of mirrors that this process has.", len(own)),
             "bytes_held": ("gauge", "Fetched ahead, over all followers.", hub.bytes_held),
             "bytes_fetched_total": ("counter", "Fetched from sources.", hub.counters.bytes_fetched),

@@ -1,4 +1,4 @@
-"""The mirrors of one process: their configurations, the links to their sources, and topics that they take up."""
+"""The mirrors of one process: their configurations, the links to their sources, and the topics they mirror."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Mirrors:
         self._peers = peers
         self._leading = leading
         self.configs: dict[str, MirrorConfig] = {}
-        self._reserved: set[str] = set()  # mirrors whose producer ids are kept apart already
+        self._reserved: set[str] = set()  # mirrors whose producer ids are already kept apart
         self._refreshers: dict[str, asyncio.Task[Any]] = {}
 
     async def load(self, stored: dict[str, MirrorConfig], configured: Sequence[MirrorConfig]) -> None:
-        """Begin with the mirrors that are stored and those of the settings file, which are stored when they are new.
+        """Load the stored mirrors and those of the settings file; new ones among these are stored.
 
         Raises: MirrorError.
         """
@@ -60,7 +60,7 @@ class Mirrors:
             await self.connect(config)
 
     async def follow_all(self, mirror: str) -> None:
-        """Take up topics that appear later, too. Raises MirrorError."""
+        """Mirror topics that appear later, too. Raises MirrorError."""
         config = self.configs[mirror]
         if not config.all_topics:
             changed = replace(config, all_topics=True)
@@ -68,14 +68,14 @@ class Mirrors:
             self.configs[mirror] = changed
 
     async def close(self) -> None:
-        """Ask the sources nothing more."""
+        """Close the links to the sources."""
         tasks = list(self._refreshers.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def create(self, config: MirrorConfig) -> None:
-        """A new mirror, without partitions yet. Raises MirrorError when there is one of this name."""
+        """Create a mirror, without partitions yet. Raises MirrorError when one of this name exists."""
         if config.name in self.configs:
             raise MirrorError(f"mirror {config.name} exists already; delete it first")
         config.check()
@@ -84,11 +84,12 @@ class Mirrors:
         await self.connect(config)
 
     async def add_topic(self, mirror: str, topic: TopicMeta, *, only_new: bool = False) -> int:
-        """Begin to mirror a topic of the source: created on the destination, or taken over and cut (see failback).
+        """Start mirroring a topic of the source: it is created on the destination, or taken over and cut (see
+        failback).
 
-        Returns how many partitions this process begins with. only_new: what was stopped, or has failed, stays so.
+        Returns how many partitions this process starts with. only_new: stopped or failed partitions stay so.
 
-        Raises: WireError, MirrorError or TimeoutError; asked again, it goes on.
+        Raises: WireError, MirrorError or TimeoutError; when called again, it resumes.
         """
         hub, life = self._hub, self._life
         await life.until_not_fenced()
@@ -137,7 +138,7 @@ class Mirrors:
             self._reserved.add(mirror)
 
     async def _agreed(self, link: SourceLink, topic: TopicMeta) -> dict[int, int]:
-        """Where this topic's logs agree already: by our own records and by those kept on the source."""
+        """Up to where this topic's logs agree: by this side's records and by those kept on the source."""
         there = StateStore(link.cluster, partitions=0, key=self._hub.design.state_key)
         return agreed_offsets(
             topic.name,
@@ -149,14 +150,14 @@ class Mirrors:
         )
 
     async def discover(self, mirror: str, *, at_most_age_s: float = 0.0) -> list[TopicMeta]:
-        """The source's topics that the mirror wants; asked for now if what is known is older. Raises WireError."""
+        """The source's topics that the mirror wants; refreshed if the known list is older. Raises WireError."""
         config, link = self.configs[mirror], self._life.links[mirror]
         if link.age_s >= at_most_age_s:
             await link.refresh()
         return [topic for name, topic in sorted(link.topics.items()) if not topic.internal and config.wants(name)]
 
     async def connect(self, config: MirrorConfig) -> None:
-        """Open a link to a mirror's source, and keep what is known of it fresh."""
+        """Open a link to a mirror's source, and keep its metadata fresh."""
         link = SourceLink(config.name, Cluster(config.source))
         self._life.links[config.name] = link
         with contextlib.suppress(WireError):  # a source that is down now is asked again by the loop

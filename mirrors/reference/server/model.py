@@ -1,4 +1,4 @@
-"""Values that all parts of the mirror share, and their JSON. Frozen."""
+"""Values that all parts of the mirror share, and their JSON form. Frozen."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mirrors.reference.server.states import PartitionState, allowed
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorConfig:
-    """One mirror: where from, and what. Patterns are regular expressions for whole names.
+    """One mirror: its source and what it mirrors. Patterns are regular expressions that match whole names.
 
     source: bootstrap servers. peer: address of the admin API of the mirror in the other direction, for a failback.
     acls: which bindings are synced, a pattern for their one-line form (harness.wire.acls). all_topics: it was started
-    for all topics, so that topics which appear later are taken up too.
+    for all topics, so topics that appear later are mirrored, too.
     """
 
     name: str
@@ -46,10 +46,10 @@ class MirrorConfig:
             try:
                 re.compile(getattr(self, name))
             except re.error as error:
-                raise MirrorError(f"mirror {self.name}: {name} is no regular expression: {error}") from error
+                raise MirrorError(f"mirror {self.name}: {name} is not a regular expression: {error}") from error
 
     def wants(self, topic: str) -> bool:
-        """Whether it mirrors a topic of this name: a user's that the patterns let through, whatever it begins with."""
+        """Whether it mirrors a topic of this name: a user topic that matches the patterns, whatever it begins with."""
         if is_internal(topic) or re.fullmatch(self.exclude_topics, topic):
             return False
         return re.fullmatch(self.topics, topic) is not None
@@ -78,15 +78,15 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionRecord:
-    """What survives a crash of one partition.
+    """The state of one partition that survives a crash.
 
     step: the last finished step of a life cycle's sequence. source_epochs: (source epoch, source offset at which it
     began). empty: this process created it, and nothing was given to its followers yet. last_mirrored: destination
-    offset behind the last record that came from the source, set at a stop, at stopped_at_ms (wall clock).
+    offset after the last record that came from the source, set at a stop, at stopped_at_ms (wall clock).
     shifts: where destination offsets are not the source's (see epochs.OffsetShifts). source_cluster: its cluster ID.
     real_replicas: B's own brokers that hold it, in the order of preference. carry_on: it was mirrored when its stop was
-    asked for, so that the stop may carry on to what the source has decided. fence: the fencing token, how often the
-    partition has changed hands (see fencing).
+    requested, so the stop may mirror on until the source has decided its transactions. fence: the fencing token, how
+    often the partition has changed hands (see fencing).
     """
 
     key: PartitionKey
@@ -132,10 +132,10 @@ class PartitionRecord:
 
 
 def rebased(record: PartitionRecord, known: PartitionRecord | None, now: PartitionRecord | None) -> PartitionRecord:
-    """A changed record where what it was made from has been changed by somebody else meanwhile: both changes together.
+    """Merge a changed record with a concurrent change of the record that it was made from.
 
-    record: made from `known`; now: what counts. Where both chose a state, this one holds only if a partition may go
-    there from the other: a request to stop is not undone by the end of a preparation.
+    record: made from `known`; now: the current record. Where both changed the state, `record`'s is kept only if a
+    partition may go there from the other: a request to stop is not undone by the end of a preparation.
     """
     if known is None or now is None or now is known:
         return record

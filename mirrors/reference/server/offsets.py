@@ -1,4 +1,4 @@
-"""Offsets that clients ask for (ListOffsets): what this process knows itself, the rest from followers, who have logs.
+"""Answers ListOffsets: from what this process knows itself, otherwise from followers, which have logs.
 
 A client may ask for a thousand partitions at once: every follower is asked once for all that it is to answer.
 """
@@ -55,7 +55,8 @@ class Offsets:
     ) -> Mapping[LedPartition, Found]:
         """asked: partition → timestamp, or one of Kafka's negative ones. by_replica: another replica asks.
 
-        committed: LATEST is the last stable offset. What nobody can answer now is `leader_not_available`.
+        committed: LATEST is the last stable offset. Partitions that nobody can answer for now get
+        `leader_not_available`.
         """
         found: dict[LedPartition, Found] = {}
         for led, timestamp in asked.items():
@@ -75,7 +76,7 @@ class Offsets:
         return found
 
     async def _ask(self, broker: int, asked: Mapping[LedPartition, int]) -> Mapping[LedPartition, Found]:
-        """What one follower answers."""
+        """One follower's answers."""
         stable = [led for led, timestamp in asked.items() if timestamp == LATEST]
         timed = {led: timestamp for led, timestamp in asked.items() if timestamp != LATEST}
         found = dict.fromkeys(asked, _UNKNOWN)

@@ -1,6 +1,6 @@
-"""What an administrator may ask of mirrors. A request that does not fit a state is refused and changes nothing.
+"""Administrative operations on mirrors. A request that does not fit a partition's state is refused, changing nothing.
 
-Every process answers for the partitions that it has; who runs several asks each of them.
+Every process answers for the partitions that it has; with several processes, ask each of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Operations:
         await self._mirrors.create(config)
 
     async def delete(self, mirror: str) -> None:
-        """Forget a mirror whose partitions are all stopped, and where it ended."""
+        """Forget a mirror whose partitions are all stopped, including its last mirrored offsets."""
         self._mirror(mirror)
         await self._life.until_not_fenced()
         records = self._records(mirror, None)
@@ -77,9 +77,9 @@ class Operations:
         await self._mirrors.forget(mirror)
 
     async def start(self, mirror: str, topics: Collection[str] | None) -> list[str]:
-        """Mirror these topics of the source, or all that the mirror's patterns name. Returns them.
+        """Mirror these topics of the source, or all that match the mirror's patterns. Returns them.
 
-        What is mirrored already goes on as it is.
+        Topics that are mirrored already continue unchanged.
         """
         self._mirror(mirror)
         await self._life.until_not_fenced()
@@ -107,22 +107,22 @@ class Operations:
         )
 
     async def pause(self, mirror: str, topics: Collection[str] | None) -> list[str]:
-        """Carry nothing until it is resumed; the destination stays read-only. Returns the topics."""
+        """Mirror nothing until it is resumed; the destination stays read-only. Returns the topics."""
         able = frozenset({S.MIRRORING, S.PAUSED})
         return await self._request(mirror, topics, S.PAUSING, able, already=frozenset({S.PAUSED}), what="paused")
 
     async def resume(self, mirror: str, topics: Collection[str] | None) -> list[str]:
-        """Go on after a pause. Returns the topics."""
+        """Continue after a pause. Returns the topics."""
         able = frozenset({S.MIRRORING, S.PAUSED})
         return await self._request(mirror, topics, S.MIRRORING, able, already=frozenset(), what="resumed")
 
     async def describe(self, mirror: str) -> list[MirrorRow]:
-        """How its partitions stand."""
+        """The status of its partitions."""
         self._mirror(mirror)
         return await self._describing.rows(mirror)
 
     def last_mirrored(self, mirror: str) -> list[dict[str, int | str]]:
-        """Where each partition's mirroring ended, 0 where nothing ended yet: what a failback asks for."""
+        """Each partition's last mirrored offset, 0 before its first stop: what a failback asks for."""
         self._mirror(mirror)
         return [
             {
@@ -136,9 +136,9 @@ class Operations:
         ]
 
     def crash_at(self, step: str) -> None:
-        """The process kills itself when it reaches this step; an empty step takes that back."""
+        """Have the process kill itself when it reaches this step; an empty step cancels that."""
         if step and step not in STEPS:
-            raise UnknownMirrorError(f"{step!r} is no step; there are {', '.join(STEPS)}")
+            raise UnknownMirrorError(f"{step!r} is not a step; there are {', '.join(STEPS)}")
         self._crash.at = step
 
     async def _request(

@@ -1,8 +1,8 @@
-"""How soon small news follow small news, and how often to look. Pure.
+"""How long to wait between small fetches, and between metadata snapshots. Pure.
 
-What a trickle of records costs is mostly the number of requests that carry it, here and at the brokers on both sides.
-So whoever got little waits a moment for more, once for each hop: it adds up to some hundredths of a second of delay.
-Asking for metadata costs something for every partition: the more there are, the less often it is asked for unprompted.
+The cost of a trickle of records is mostly the number of requests, here and at the brokers on both sides. So after a
+small response the sender waits a moment for more, once per hop: this adds some hundredths of a second of delay.
+A metadata snapshot costs something for every partition: the more partitions, the rarer the periodic snapshots.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ def rest(size: int, passed_s: float) -> float:
 
 
 def look_after(least_s: float, partitions: int) -> float:
-    """Seconds between two looks at so many partitions that nothing hastens."""
+    """Seconds between two periodic snapshots with so many partitions."""
     return least_s + partitions * _PARTITION_S

@@ -2,10 +2,10 @@
 
 The log is the followers' logs. `log_end` is the end of what was ever given to them in this leadership; the high
 watermark is the lowest fetch offset over the in-sync followers and goes back only where the log is truncated.
-Nothing here waits, asks or knows the time: the caller passes `now` (monotonic seconds).
+Nothing here waits, does I/O or reads a clock: the caller passes `now` (monotonic seconds).
 
-It cannot know: what a follower holds before its first fetch of this leadership. Until every in-sync follower has
-fetched once, the high watermark of a leadership that nobody handed over is unknown (None).
+It cannot know what a follower holds before its first fetch of this leadership. Until every in-sync follower has
+fetched once, the high watermark of a leadership that no real leader handed over is unknown (None).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kio.schema.errors import ErrorCode
 from mirrors.reference.server.epochs import UNKNOWN, EpochList, OffsetShifts
 
 NO_OFFSET = -1
-ALONE_S: Final = 30.0  # for replicas of which none is in sync to come back
+ALONE_S: Final = 30.0  # how long to wait for replicas, none of them in sync, to come back
 
 
 @dataclass(slots=True)
 class Follower:
-    """What one follower's last fetch said. Times are monotonic seconds."""
+    """One follower's last fetch. Times are monotonic seconds."""
 
     offset: int
     last_epoch: int
@@ -35,13 +35,13 @@ class Follower:
     log_start: int
     fetched_at: float
     caught_up_at: float
-    end_at_fetch: int  # the log end when it fetched last
+    end_at_fetch: int  # the log end at its last fetch
     diverges: bool = False  # it was told to truncate, and has not fetched since
 
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """The follower has to truncate: `epoch` is the one it fetched last, or an older one that both have."""
+    """The follower has to truncate: `epoch` is its last fetched epoch, or an older one that both have."""
 
     epoch: int
     end: int
@@ -55,7 +55,7 @@ class Refused:
 
 
 class Feed(Enum):
-    """Where what followers are given comes from."""
+    """Where the records for followers come from."""
 
     HELD = auto()  # nowhere: nothing is given
     SOURCE = auto()  # the source's leader
@@ -63,7 +63,7 @@ class Feed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A batch of the mirror's own, behind everything from the source."""
+    """A batch of the mirror's own, after everything from the source."""
 
     base: int
     next_offset: int
@@ -81,14 +81,14 @@ class LedPartition:
     leader_epoch: int = UNKNOWN
     replicas: tuple[int, ...] = ()
     isr: frozenset[int] = frozenset()
-    joining: frozenset[int] = frozenset()  # asked for at the controller: they count for the high watermark already
-    partition_epoch: int = 0  # the lowest that the controller may have
-    isr_at: float = -math.inf  # when the controller answered what the in-sync set is
+    joining: frozenset[int] = frozenset()  # requested from the controller: they already count for the high watermark
+    partition_epoch: int = 0  # the lowest value that the controller may have
+    isr_at: float = -math.inf  # when the controller confirmed the in-sync set
     leading: bool = False
     led_since: float = 0.0
     own_epochs: bool = True  # batches are stamped with this cluster's leader epochs, not with the source's
     feed: Feed = Feed.HELD
-    limit: int | None = None  # nothing at or behind this offset is given from the source
+    limit: int | None = None  # nothing at or after this offset is given from the source
     high_watermark: int | None = None
     log_start: int = 0
     log_end: int = 0
@@ -96,13 +96,13 @@ class LedPartition:
     shifts: OffsetShifts = field(default_factory=OffsetShifts)
     tail: list[Tail] = field(default_factory=list)
     followers: dict[int, Follower] = field(default_factory=dict)
-    cuts: dict[int, int] = field(default_factory=dict)  # follower → offset that it must be seen at or below
+    cuts: dict[int, int] = field(default_factory=dict)  # follower → offset that its next fetch must be at or below
     cut_at: float = 0.0
 
     # --- leadership --------------------------------------------------------------------------------------------
 
     def lead(self, *, epoch: int, isr: Iterable[int], replicas: Iterable[int], now: float) -> bool:
-        """What the controller says of a partition that this process leads. Returns whether an epoch began."""
+        """Apply the controller's state of a partition that this process leads. Returns whether an epoch began."""
         self.replicas = tuple(replicas)
         began = epoch > self.leader_epoch or not self.leading
         if began:
@@ -117,20 +117,20 @@ class LedPartition:
         return began
 
     def set_isr(self, isr: Iterable[int]) -> None:
-        """What the controller has as in-sync set: whoever left it holds up the high watermark no longer."""
+        """Apply the controller's in-sync set: followers that left it no longer hold back the high watermark."""
         self.isr = frozenset(isr)
         self.joining -= self.isr
         if self.leading:
             self._settle()
 
     def hand_over(self, *, log_end: int, high_watermark: int, log_start: int, epochs: EpochList) -> None:
-        """What the leader before knew of the log. Call it before `lead`."""
+        """Take over the previous leader's state of the log. Call it before `lead`."""
         self.log_end, self.high_watermark, self.log_start, self.epochs = log_end, high_watermark, log_start, epochs
         self.tail.clear()
         self.cuts.clear()
 
     def stand_down(self, epoch: int) -> None:
-        """Another broker leads, or nobody does."""
+        """Another broker leads, or there is no leader."""
         self.leading = False
         self.leader_epoch = max(self.leader_epoch, epoch)
         self.followers.clear()
@@ -140,7 +140,7 @@ class LedPartition:
 
     @property
     def in_sync_followers(self) -> frozenset[int]:
-        """Followers whose offsets make the high watermark."""
+        """Followers whose offsets determine the high watermark."""
         return (self.isr | self.joining) - {self.me}
 
     def fetch(
@@ -154,7 +154,7 @@ class LedPartition:
         broker_epoch: int,
         now: float,
     ) -> Diverging | Refused | None:
-        """A follower asks from an offset on. None: it may have what is there."""
+        """A follower fetches from an offset on. None: it may get what is there."""
         if not self.leading:
             return Refused(ErrorCode.not_leader_or_follower)
         if current_epoch != UNKNOWN and current_epoch != self.leader_epoch:
@@ -183,13 +183,13 @@ class LedPartition:
         if diverging is not None:
             return diverging
         if self.high_watermark is None:
-            return Refused(ErrorCode.not_leader_or_follower)  # asked again in a moment
+            return Refused(ErrorCode.not_leader_or_follower)  # it retries in a moment
         if offset < self.log_start:
             return Refused(ErrorCode.offset_out_of_range)
         return None
 
     def truncate(self, offset: int, *, now: float) -> None:
-        """Every follower is to be cut back to an offset; the high watermark goes back with it."""
+        """Have every follower truncate to an offset; the high watermark goes back with it."""
         self.cut_at = now
         if self.high_watermark is not None:
             self.high_watermark = min(self.high_watermark, offset)
@@ -206,7 +206,7 @@ class LedPartition:
             state.offset = min(state.offset, offset)
 
     def still_at(self, follower: int, offset: int, fetched_at: float) -> None:
-        """A follower asked again without a word of this partition: it stands where it stood."""
+        """A follower fetched again without naming this partition: its offset is unchanged."""
         state = self.followers.get(follower)
         if state is not None:
             state.fetched_at = max(state.fetched_at, fetched_at)
@@ -217,7 +217,7 @@ class LedPartition:
 
     @property
     def fully_replicated(self) -> bool:
-        """Whether every in-sync follower stands at the log end, with nothing left to cut."""
+        """Whether every in-sync follower is at the log end, with nothing left to truncate."""
         return (
             self.high_watermark == self.log_end
             and not any(follower in self.cuts for follower in self.in_sync_followers)
@@ -229,18 +229,18 @@ class LedPartition:
 
     @property
     def epoch_is_fresh(self) -> bool:
-        """Whether nothing was given in this leader epoch yet: what is cut then is older, and told apart by it."""
+        """Whether nothing was given in this leader epoch yet: then all that is cut has an older epoch."""
         return self.epochs.entries[-1:] == ((self.leader_epoch, self.log_end),)
 
     def matches(self, follower: int) -> bool:
-        """Whether all that a follower holds is of this log: only then may consumers read it there.
+        """Whether everything that a follower holds belongs to this log: only then may consumers read from it.
 
-        What it had before this leadership, or above a cut, is there until it has truncated.
+        Records from before this leadership, or above a cut, stay there until it has truncated.
         """
         state = self.followers.get(follower)
         return state is not None and not state.diverges and follower not in self.cuts
 
-    # --- what is given -----------------------------------------------------------------------------------------
+    # --- records for followers ---------------------------------------------------------------------------------------
 
     def given(self, end: int) -> None:
         """Records up to here were given to a follower."""
@@ -255,14 +255,14 @@ class LedPartition:
             self.log_end = batch.next_offset
 
     def tail_from(self, offset: int) -> bytes:
-        """The mirror's own batches from an offset on; nothing for a follower that has not come to them yet, which
-        would take them in and have a hole before them."""
+        """The mirror's own batches from an offset on; nothing for a follower that has not reached them yet, which would
+        append them after a gap."""
         if not self.tail or offset < self.tail[0].base:
             return b""
         return b"".join(batch.records for batch in self.tail if batch.base >= offset)
 
     def feed_log_start(self, offset: int) -> bool:
-        """The source's log starts here. Followers are told as far as they have come; returns whether it moved."""
+        """The source's log starts here. Followers learn of it as far as they have come; returns whether it moved."""
         moved = min(offset, self.log_end)
         if moved <= self.log_start:
             return False
@@ -270,13 +270,13 @@ class LedPartition:
         return True
 
     def jump(self, offset: int) -> None:
-        """The source's log start passed the log end: followers begin anew at it."""
+        """The source's log start passed the log end: followers restart at it."""
         self.log_start = max(self.log_start, offset)
         self.log_end = max(self.log_end, offset)
 
     @property
     def sent_log_start(self) -> int:
-        """The log start to tell followers: they refuse one that is beyond their high watermark."""
+        """The log start to send to followers: they refuse one that is beyond their high watermark."""
         return min(self.log_start, self.high_watermark or 0)
 
     def _divergence(self, follower: int, offset: int, last_epoch: int) -> Diverging | None:
@@ -290,7 +290,7 @@ class LedPartition:
         epoch, end = self.epochs.end_of(last_epoch)
         if epoch == UNKNOWN:
             return None
-        if end is None and epoch < last_epoch:  # an epoch that never was: the log ends with what is known
+        if end is None and epoch < last_epoch:  # an epoch that never existed: the log ends with what is known
             return Diverging(epoch, self.log_end)
         if end is not None and (epoch < last_epoch or end < offset):
             return Diverging(epoch, end)
@@ -313,8 +313,9 @@ class LedPartition:
         self.high_watermark = max(self.high_watermark, lowest)
 
     def _settle_alone(self, now: float) -> None:
-        """No real replica is in sync (they failed one after the other) and this process, which owns no log, was started
-        anew: the longest of the real replicas is the log. Those that do not come back in time are not waited for.
+        """No real replica is in sync (they failed one after the other) and this process, which owns no log, was
+        restarted: the longest of the real replicas is the log. Replicas that do not come back in time are not waited
+        for.
         """
         if self.high_watermark is not None or self.in_sync_followers:
             return

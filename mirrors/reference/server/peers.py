@@ -1,7 +1,7 @@
-"""The processes that share one destination: which of them live, which partitions each is to have, what others stored.
+"""The processes that share one destination: which are alive, which partitions each should have, what others stored.
 
-Processes are brokers from id 100 on; those that the controller has unfenced are alive. A new partition goes to the live
-process with the highest hash of (mirror, topic, partition, process), see `owner`.
+Processes are brokers with ids from 100 on; those that the controller has unfenced are alive. A new partition goes to
+the live process with the highest hash of (mirror, topic, partition, process), see `owner`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 
 
 def owner(key: PartitionKey, live: Iterable[int]) -> int:
-    """The live process that a partition goes to: rendezvous hashing. Raises ValueError when none lives."""
+    """The live process that a partition goes to: rendezvous hashing. Raises ValueError when none is alive."""
     return max(live, key=lambda process: _weight(key, process))
 
 
@@ -32,7 +32,7 @@ class Peers:
         self._life = lifecycle
         self._hub = lifecycle.hub
         self._looking = looking
-        self._alone = True  # no other process was ever seen
+        self._alone = True  # no other process has ever been seen
 
     def live(self) -> frozenset[int]:
         """Processes that the controller has unfenced; this one always."""
@@ -44,7 +44,7 @@ class Peers:
 
     @property
     def alone(self) -> bool:
-        """Whether this is the only process there ever was, as far as it knows: nobody else has written anything."""
+        """Whether this process has never seen another one: nobody else has written anything."""
         self.live()
         return self._alone and all(record.owner == self._hub.me for record in self._life.records.values())
 
@@ -58,7 +58,7 @@ class Peers:
                 self._life.records[key] = record
 
     def owners(self, mirror: str, topic: str, partitions: int) -> list[int]:
-        """Who leads each partition of a topic: its owner while that lives."""
+        """The leader of each partition of a topic: its owner while that is alive."""
         live = self.live()
         found = []
         for partition in range(partitions):

@@ -1,4 +1,4 @@
-"""Work that is done again and again until the process ends, whatever went wrong the last time."""
+"""Work that is repeated until the process ends, even after errors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ async def keep(
     *,
     hurry: asyncio.Event | None = None,
 ) -> None:
-    """Do it, wait, do it again; until cancelled.
+    """Repeat the work, with a wait in between, until cancelled.
 
-    every_s: how long to wait, or what tells that each time. hurry: ends a wait.
+    every_s: how long to wait, or a function that returns it each time. hurry: ends a wait.
     """
     hurry = hurry or asyncio.Event()
     while True:

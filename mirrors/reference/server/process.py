@@ -94,7 +94,7 @@ class MirrorProcess:
             await self.server.listen(listener.name, "0.0.0.0", listener.bind_port or listener.port)  # noqa: S104
         await self.registration.register()
         self._keep(self.registration.keep())
-        if self.lifecycle.records:  # others may have taken over from this one while it waited to be a broker again
+        if self.lifecycle.records:  # others may have taken over while this one waited to be registered again
             self.lifecycle.renew((await self.store.load())[0])
             if not self.peers.alone:
                 hub.doubt()
@@ -106,7 +106,7 @@ class MirrorProcess:
         await self.control.start()
 
     async def run(self) -> None:
-        """Start, and go on until cancelled."""
+        """Start, and run until cancelled."""
         await self.start()
         try:
             await asyncio.gather(*self._tasks)
@@ -116,7 +116,7 @@ class MirrorProcess:
     async def stop(self) -> None:
         """Close everything. Partitions stay as they are: a real broker leads them once the session has timed out.
 
-        A process that mirrors nothing takes its registration back.
+        A process that mirrors nothing unregisters itself.
         """
         await self.control.close()
         for task in self._tasks:
@@ -128,7 +128,7 @@ class MirrorProcess:
             await self.hub.end_session(session)
         await self.server.close()
         if self.hub.broker_epoch >= 0 and not self.lifecycle.leads_anything:
-            with contextlib.suppress(WireError):  # a destination that is down forgets nothing now
+            with contextlib.suppress(WireError):  # a destination that is down cannot unregister it
                 await self.registration.leave()
         self.hub.destination.close()
         for link in self.lifecycle.links.values():

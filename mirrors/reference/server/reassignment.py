@@ -1,10 +1,10 @@
-"""Partitions change hands while both processes live: a process that joins later, or comes back, gets its share.
+"""Partitions change hands while both processes are alive: a process that joins later, or comes back, gets its share.
 
-Who has too much holds a partition until its in-sync followers are level, writes the other process into the record and
+A process with too many holds a partition until it is fully replicated, writes the other process into the record and
 asks the controller to put it in this one's place. The other one finds itself among the replicas, reads the record,
-follows this one until it is in sync, and is elected. Until then this process leads on and gives nothing, so the topic
-is never without a leader that refuses writes. Each step is done again until it is so; whoever dies meanwhile is taken
-over from as ever (see sharing).
+follows this one until it is in sync, and is elected. Until then this process stays leader and gives no records, so the
+topic is never without a leader that refuses writes. Each step is repeated until it has taken effect; if a process dies
+meanwhile, its partitions are taken over as usual (see sharing).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 _LOG = logging.getLogger(__name__)
 
 Hold = Callable[[Sequence[Mirrored]], Awaitable[list[Mirrored]]]
-"""Give these partitions no record more; returns those whose in-sync followers are level."""
+"""Give these partitions no more records; returns those that are fully replicated."""
 
 _LOAD_S: Final = 1.0  # between reads of the state topic
 
@@ -40,14 +40,14 @@ class Reassignment:
         self._loaded_at = -_LOAD_S
 
     def give(self, leaving: Mapping[int, Sequence[PartitionKey]]) -> None:
-        """Begin to hand these partitions over. leaving: process → what is to be its own."""
+        """Begin to hand these partitions over. leaving: process → the partitions it gets."""
         for process, keys in leaving.items():
             group = [m for m in map(self._life.mirrored, keys) if m is not None and m.led.leading]
             if group:
                 self._life.start(partial(self._give, process=process), group)
 
     async def push(self, meta: Metadata) -> None:
-        """What this process leads for another one is to be led there; what it led is let go. Raises WireError."""
+        """Move leadership of handed-over partitions to their new owners, and drop what moved. Raises WireError."""
         wanted = {}
         for key, record in self._life.records.items():
             mirrored = self._life.mirrored(key)
@@ -67,7 +67,7 @@ class Reassignment:
             _LOG.info("handing over refused: %s", dict(list(refused.items())[:3]))
 
     async def adopt(self, meta: Metadata) -> None:
-        """Begin with what another process has handed to this one. Raises WireError or MirrorError."""
+        """Start on what another process has handed to this one. Raises WireError or MirrorError."""
         now = self._hub.clock()
         if now - self._loaded_at < _LOAD_S or not self._placed_unasked(meta):
             return
@@ -75,7 +75,7 @@ class Reassignment:
         await self.take_in((await self._life.store.load())[0])
 
     async def take_in(self, stored: Mapping[PartitionKey, PartitionRecord]) -> None:
-        """Records of the state topic: those that another process has made ours are ours now."""
+        """Take over the partitions that records of the state topic assign to this process."""
         mine = [record for key, record in stored.items() if record.owner == self._hub.me and not self._have(key)]
         for record in mine:
             self._life.records[record.key] = record
@@ -89,7 +89,7 @@ class Reassignment:
         return known is not None and known.owner == self._hub.me
 
     def _placed_unasked(self, meta: Metadata) -> bool:
-        """Whether a partition of a mirrored topic is placed on this process that it knows nothing of."""
+        """Whether this process is a replica of a partition of a mirrored topic that it does not know."""
         return any(
             self._hub.me in part.replicas and (name, part.partition) not in self._hub.by_name
             for name in self._hub.expected_topics

@@ -1,8 +1,8 @@
 """Registers the process with the destination's controller as a broker, and keeps it unfenced by heartbeats.
 
-ApiVersions version 4 tells every feature range of the controller (version 3 hides features whose minimum is 0); all of
-them are registered, or the controller would refuse. After a crash the controller keeps the old registration until its
-session times out and answers DUPLICATE_BROKER_REGISTRATION: asked again, bounded.
+ApiVersions version 4 reports every feature range of the controller (version 3 hides features whose minimum is 0); all
+of them are registered, or the controller would refuse. After a crash the controller keeps the old registration until
+its session times out and answers DUPLICATE_BROKER_REGISTRATION: registration is retried, with a time limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mirrors.reference.server.hub import Hub
 
 _LOG = logging.getLogger(__name__)
 
-_ALL_METADATA: Final = 2**40  # an offset that is behind every registration: this process replays no metadata
+_ALL_METADATA: Final = 2**40  # an offset after every registration: this process replays no metadata
 _RETRY_S: Final = 0.5
 _LEAVE_S: Final = 3.0
 _PLAINTEXT: Final = 0
@@ -96,9 +96,9 @@ class Registration:
         return answer
 
     async def leave(self) -> None:
-        """Be no broker any more, or the controller would place new topics' replicas here. Raises WireError.
+        """Unregister, or the controller would place new topics' replicas here. Raises WireError.
 
-        Only for a process that nothing is placed on.
+        Only for a process that has no replicas.
         """
         await self._hub.destination.call_any(
             unregister.UnregisterBrokerRequest(broker_id=BrokerId(self._hub.me)), timeout_s=_LEAVE_S

@@ -2,11 +2,11 @@
 
 Every cluster hands out producer ids in blocks from 0 on, so equal ids on two clusters are the normal case, and with
 ids verbatim a destination's broker takes a local producer's first batches for duplicates of the source's. As a
-registered broker this process may ask the controller for blocks (AllocateProducerIds): it takes and wastes them until
-the next one lies above the source's range and a margin. Then it uses up what the real brokers have left of the blocks
+registered broker this process may ask the controller for blocks (AllocateProducerIds): it discards them until
+the next one is above the source's range and a margin. Then it uses up what the real brokers have left of the blocks
 that they got before, so that their next id comes from a new one.
 
-It cannot help producers that have their id already, nor a source that outgrows the margin while it is mirrored.
+It does not protect producers that already have their id, nor against a source that outgrows the margin later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RETRY_S: Final = 0.25
 
 
 async def reserve(hub: Hub, source: Cluster) -> None:
-    """Have the destination's next producer ids lie above the source's. Raises WireError."""
+    """Move the destination's next producer ids above the source's. Raises WireError."""
     top = await highest_id(source)
     wanted = top + MARGIN
     blocks = 0
@@ -50,7 +50,7 @@ async def reserve(hub: Hub, source: Cluster) -> None:
 
 
 async def highest_id(cluster: Cluster) -> int:
-    """The highest producer id that a cluster's brokers hand out now, one new one from each. Raises WireError."""
+    """The highest producer id that a cluster's brokers hand out now: asks each for a new one. Raises WireError."""
     return max([await _new_id(cluster, broker) for broker in await _real_brokers(cluster)], default=-1)
 
 
@@ -71,7 +71,7 @@ async def _new_id(cluster: Cluster, broker: int) -> int:
 
 
 async def _next_block(hub: Hub) -> int:
-    """Take a block; returns the first id behind it."""
+    """Take a block; returns the first id after it."""
     request = allocate.AllocateProducerIdsRequest(broker_id=BrokerId(hub.me), broker_epoch=i64(hub.broker_epoch))
     answer = await hub.destination.call_controller(request)
     if answer.error_code is not ErrorCode.none:

@@ -1,4 +1,4 @@
-"""Where a partition goes on after a crash: one small policy per `resume` value."""
+"""Where a partition resumes after a crash: one small policy per `resume` value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mirrors.reference.server.source import Mirrored
 _LOG = logging.getLogger(__name__)
 
 _NO_WAIT: Final = i32Timedelta.parse(datetime.timedelta())
-_ONE_BATCH: Final = 1  # a broker sends the first batch whole, however little is asked for
+_ONE_BATCH: Final = 1  # a broker sends the first batch whole, however small the limit is
 
 ResumePolicy = Callable[[Mirrored], Awaitable[None]]
 
@@ -30,7 +30,7 @@ async def exact(_: Mirrored) -> None:
 
 
 async def replay(mirrored: Mirrored) -> None:
-    """The source's last batch again, behind the log's end: at least once, as a mirror that is a client would do."""
+    """The source's last batch again, after the log end: at least once, as a client-based mirror would do."""
     led, link = mirrored.led, mirrored.link
     source = led.shifts.source(led.log_end) - 1
     leader = link.leader(led.topic, led.partition)

@@ -19,10 +19,10 @@ CLIENTS, REPLICATION = "CLIENTS", "REPL"
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """One listener, named as the real brokers' own one.
+    """One listener, with the same name as the real brokers' listener.
 
     host, port: what is advertised. bind_port: where the process listens (the same by default). upstream: the real
-    brokers' addresses of this name, which answer what is passed on (else clients are told addresses of another name).
+    brokers' addresses on this listener, for forwarded requests (else clients would get addresses of another listener).
     """
 
     name: str
@@ -43,11 +43,11 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything a process is told. Times in seconds, sizes in bytes.
+    """All settings of a process. Times in seconds, sizes in bytes.
 
     replicas: how many real replicas a mirror topic gets (bounded by the brokers there are). lag_s: how long a follower
-    may be behind before it leaves the ISR. budget: bytes held per follower. drain_s: how long a stop waits for
-    followers to come level. finish_s: how long it waits for transactions that are open on the source to end there.
+    may lag before it leaves the ISR. budget: bytes held per follower. drain_s: how long a stop waits for
+    followers to catch up. finish_s: how long it waits for transactions that are open on the source to end there.
     crash_at: the step of a life cycle at which the process kills itself (tests).
     """
 
@@ -72,7 +72,7 @@ class Settings:
 
     @property
     def log_dir(self) -> uuid.UUID:
-        """The same at every start, or the controller would count the replicas as offline."""
+        """The directory id: the same at every start, or the controller would count the replicas as offline."""
         return uuid.uuid5(LOG_DIR_NAMESPACE, f"{self.destination.letter}/{self.broker_id}")
 
 

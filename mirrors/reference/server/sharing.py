@@ -1,10 +1,10 @@
-"""Several processes share one destination's partitions: who leads which, and who takes over from one that died.
+"""Several processes share one destination's partitions: which leads what, and which takes over from one that died.
 
-Processes are brokers from id 100 on; those that the controller has unfenced are alive. A new partition goes to the
-live process with the highest hash of (mirror, topic, partition, process); a partition whose process is gone goes to
-the highest among the others. Once the same processes have lived for some seconds each gets what is its own by the hash
-(see handing_over): one that joined, or came back, its share. Only the owner writes a partition's record, so the state
-topic needs no locks: who takes over reads it first, and raises the fencing token (see fencing).
+Processes are brokers with ids from 100 on; those that the controller has unfenced are alive. A new partition goes to
+the live process with the highest hash of (mirror, topic, partition, process); a partition whose process is gone goes
+to the highest among the others. Once the set of live processes is stable for some seconds, each gets its share by the
+hash (see reassignment). Only the owner writes a partition's record, so the state topic needs no locks: a process that
+takes over reads the record first, and raises the fencing token (see fencing).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from mirrors.reference.server.states import PartitionState
 _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 1.0
-_HURRY_S: Final = 0.1  # while nothing is done, because the records are old
-_GONE_S: Final = 2.0  # a process is missed for so long before its partitions are taken over
-_SETTLED_S: Final = 5.0  # the same processes live for so long before partitions change hands between them
+_HURRY_S: Final = 0.1  # while nothing may be done because the records are stale
+_GONE_S: Final = 2.0  # how long a process is missing before its partitions are taken over
+_SETTLED_S: Final = 5.0  # how long the live processes must be the same before partitions move between them
 
 
 def leaving(
@@ -63,7 +63,7 @@ class Sharing:
             set()
         )  # processes that were alive: they may have partitions that this one has not heard of
         self._missed_since: dict[int, float] = {}
-        self._together: tuple[frozenset[int], float] = (frozenset(), 0.0)  # who lives, and since when
+        self._together: tuple[frozenset[int], float] = (frozenset(), 0.0)  # the live processes, and since when
 
     async def keep(self) -> None:
         """Until cancelled."""
@@ -77,9 +77,9 @@ class Sharing:
         now, live = self._hub.clock(), self._peers.live()
         meta = self._looking.last
         if meta is None or self._hub.me not in meta.brokers:
-            return  # fenced: others will think that this one is gone
+            return  # fenced: others will consider this one gone
         if self._hub.records_are_stale:
-            # Who thought it dead may be about to take over from it.
+            # A process that considered it dead may be about to take over from it.
             early = not self._peers.alone and now - self._hub.suspected_at < _GONE_S + _EVERY_S
             if early or not await self._renew():
                 return
@@ -98,19 +98,19 @@ class Sharing:
         await self._handing_over.push(meta)
 
     async def _renew(self) -> bool:
-        """Others may have taken over from this process: what is stored counts, not what it remembers."""
+        """Others may have taken over from this process: read the stored records again."""
         suspicions = self._hub.suspicions
         if not self._life.at_rest or not self._life.renew((await self._life.store.load())[0]):
             return False
-        if self._hub.suspicions != suspicions:  # once more, meanwhile
+        if self._hub.suspicions != suspicions:  # it happened again meanwhile
             return False
         self._hub.expected_topics.update(key.topic for key in self._life.records)
         self._hub.records_are_stale = False
-        _LOG.info("records were read again: this process may have been taken for dead")
+        _LOG.info("records were read again: other processes may have considered this one dead")
         return True
 
     def _share(self, now: float, live: frozenset[int]) -> None:
-        """Give others their share once nobody came or went for a while."""
+        """Give others their share once no process came or went for a while."""
         if live != self._together[0] or self._missed_since:
             self._together = (live, now)
         elif now - self._together[1] >= _SETTLED_S:
@@ -131,7 +131,7 @@ class Sharing:
             if record.owner == process and owner(key, live) == self._hub.me:
                 mine.append(replace(record, owner=self._hub.me, fence=record.fence + 1))
                 held = self._life.mirrored(key)
-                if held is not None:  # it was on its way to that process
+                if held is not None:  # it was being handed to that process
                     held.led.feed = Feed.HELD
             elif record.owner != self._hub.me:
                 self._life.records[key] = record
@@ -140,4 +140,4 @@ class Sharing:
         self._life.resumed.update(record.key for record in mine)
         await self._life.save(mine)
         self._life.poked.set()
-        _LOG.info("process %d is gone: %d of its partitions are ours now", process, len(mine))
+        _LOG.info("process %d is gone: %d of its partitions belong to this process now", process, len(mine))

@@ -1,4 +1,4 @@
-"""The source of one mirror: its cluster, what leads its partitions, and how far each has come."""
+"""The source of one mirror: its cluster, its partitions' leaders, and their offsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PREFERRED_S: Final = 60.0  # how long a read replica that a leader named is use
 
 @dataclass(slots=True)
 class SourceView:
-    """What the source's leader said last. Offsets are the source's own, -1 before its first answer."""
+    """The source leader's last answer. Offsets are the source's own, -1 before its first answer."""
 
     high_watermark: int = -1
     last_stable: int = -1
@@ -42,13 +42,13 @@ class SourceView:
 
     @property
     def known(self) -> bool:
-        """Whether it answered yet."""
+        """Whether it has answered yet."""
         return self.high_watermark >= 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Mirrored:
-    """A partition that this process leads, with where its records come from."""
+    """A partition that this process leads, and its source."""
 
     led: LedPartition
     link: SourceLink
@@ -56,8 +56,8 @@ class Mirrored:
     stamp: Stamp
     source_epochs: EpochList = field(default_factory=EpochList)
     view: SourceView = field(default_factory=SourceView)
-    check_epochs: bool = True  # the source is told the epoch of the last record, and says where its log is another
-    resumed: bool = False  # it was mirrored before this process started, and goes on for the first time
+    check_epochs: bool = True  # send the epoch of the last record, so that the source reports where its log diverged
+    resumed: bool = False  # it was mirrored before this process started, and has not resumed yet
     trouble: asyncio.Task[None] | None = None  # finds out why the source refused an offset
 
     @property
@@ -67,7 +67,7 @@ class Mirrored:
 
 
 class SourceLink:
-    """One mirror's way to its source cluster."""
+    """One mirror's link to its source cluster."""
 
     def __init__(self, mirror: str, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.mirror = mirror
@@ -76,13 +76,13 @@ class SourceLink:
         self.topics: dict[str, TopicMeta] = {}
         self.refreshed_at: float | None = None
         self.down: str | None = "not asked yet"
-        self.version = 0  # grows when `leader` may answer something else
+        self.version = 0  # rises when `leader` may answer something else
         self._clock = clock
         self._stale = asyncio.Event()
         self._preferred: dict[tuple[str, int], tuple[int, float]] = {}
 
     def leader(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """(broker to fetch from, leader epoch), None when nobody leads."""
+        """(broker to fetch from, leader epoch), None without a leader."""
         meta = self.topics.get(topic)
         found = None if meta is None else meta.partitions.get(partition)
         if found is None or found.leader < 0:
@@ -93,28 +93,28 @@ class SourceLink:
         return found.leader, found.leader_epoch
 
     def prefer(self, topic: str, partition: int, broker: int) -> None:
-        """The leader named another replica to read from."""
+        """The leader named a preferred read replica."""
         self._preferred[topic, partition] = (broker, self._clock() + _PREFERRED_S)
         self.version += 1
 
     def distrust(self, topic: str, partition: int) -> None:
-        """What was known of a partition's leader is wrong: ask soon."""
+        """The known leader of a partition is wrong: refresh soon."""
         if self._preferred.pop((topic, partition), None) is not None:
             self.version += 1
         self._stale.set()
 
     @property
     def partitions(self) -> int:
-        """How many the source has, of all topics."""
+        """How many partitions the source has, over all topics."""
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     @property
     def age_s(self) -> float:
-        """Seconds since the source last told its topics; endless when it did not yet, or not the last time."""
+        """Seconds since the source listed its topics; infinite before that, or if the last request failed."""
         return math.inf if self.refreshed_at is None or self.down else self._clock() - self.refreshed_at
 
     async def refresh(self) -> None:
-        """Ask for all topics now. Raises WireError."""
+        """Fetch the metadata of all topics now. Raises WireError."""
         try:
             found = await self.cluster.metadata()
         except WireError as error:
@@ -126,7 +126,7 @@ class SourceLink:
         self.refreshed_at = self._clock()
 
     async def keep_fresh(self) -> None:
-        """Refresh each second, more seldom with many partitions, and soon after somebody distrusts what is known.
+        """Refresh each second, less often with many partitions, and soon after a call of `distrust`.
 
         Runs until it is cancelled."""
         while True:

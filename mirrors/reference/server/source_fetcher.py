@@ -1,17 +1,16 @@
 """Fetching from the source on behalf of one follower's session: one long poll per source broker, fetched ahead.
 
-A poll asks for every partition of the session that the broker leads, from behind what was fetched already, in a fetch
-session of its own (see source_session): idle partitions cost nothing. Bytes held for a follower are bounded by
+A poll asks for every partition of the session that the broker leads, from the end of what was fetched already, in a
+fetch session of its own (see source_session): idle partitions cost nothing. Bytes held for a follower are bounded by
 `budget`; beyond it no poll is sent until the follower has taken some. A poll's answer is stamped (see stamping) and put
-at the cursors it was sent for. Only cursors that were stirred are looked at, and all of them now and then. A poll that
-brought little is followed by the next one only after a moment (see pace): many small answers would cost more than what
-they bring.
+at the cursors it was sent for. Only cursors that were stirred are checked, and all of them now and then. After a poll
+that brought little the next one waits a moment (see pace): many small answers would cost more than they bring.
 
-Followers that want the same are given the same: what one follower's feeder (the *first*, see `Hub.first`) asks from an
-offset on, others with the same offset do not ask for, and get the chunk that it brings. Each asks for itself where
-it stands elsewhere, where the first does not ask, or cannot hold more.
+Followers at the same offset share one fetch: what one follower's feeder (the *first*, see `Hub.first`) fetches from an
+offset on, others with the same offset do not fetch, and get the same chunk. A feeder fetches for itself where its
+follower is at another offset, where the first does not fetch, or cannot hold more.
 
-What the source refuses is not decided here: `Hub.source_refused`, `Hub.source_diverged`.
+Refusals of the source are handled elsewhere: `Hub.source_refused`, `Hub.source_diverged`.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _LOG = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.5
 _GRACE_S: Final = 4.0  # beyond the poll's own wait, before the connection counts as dead
-_IDLE_S: Final = 0.1  # between looks for something to ask while nothing wakes the feeder
-_ALL_S: Final = 1.0  # at least, between looks at every cursor
+_IDLE_S: Final = 0.1  # between checks for something to fetch while nothing wakes the feeder
+_ALL_S: Final = 1.0  # at least, between checks of every cursor
 _RETRY_S: Final = 0.2
 _STALE: Final = frozenset(
     {
@@ -55,7 +54,7 @@ _STALE: Final = frozenset(
 
 
 class Forwarding(Protocol):
-    """What a feeder uses of the hub, which has the partitions, the followers' sessions and their feeders."""
+    """The part of the hub that a feeder uses; the hub has the partitions, the followers' sessions and their feeders."""
 
     clock: Callable[[], float]
     isolation: int
@@ -92,8 +91,8 @@ class Feeder:
         self._hub = hub
         self._budget = budget
         self._sources: dict[tuple[SourceLink, int], Source] = {}
-        self._at: dict[Cursor, tuple[Source, SourceKey]] = {}  # where a cursor's partition is asked for now
-        self._later: list[Cursor] = []  # not to be asked for before some time
+        self._at: dict[Cursor, tuple[Source, SourceKey]] = {}  # where a cursor's partition is being fetched now
+        self._later: list[Cursor] = []  # not to be fetched before some time
         self._all_at = -_ALL_S
         self._first: Feeder | None = None
         self._versions: dict[SourceLink, int] = {}
@@ -121,7 +120,7 @@ class Feeder:
     # --- what to ask for ---------------------------------------------------------------------------------------
 
     def _to_look_at(self) -> list[Cursor]:
-        """The cursors whose question may be another one now."""
+        """The cursors whose fetch may have to change."""
         session, now = self._session, self._hub.clock()
         stirred, session.stirred = session.stirred, {}
         versions = {link: link.version for link in self._versions}
@@ -136,12 +135,12 @@ class Feeder:
         return [*stirred, *due]
 
     def _place(self, cursor: Cursor) -> None:
-        """Ask for a cursor's partition where its leader is, from where the cursor is; or nowhere."""
+        """Fetch a cursor's partition from its leader at the cursor's offset; or not at all."""
         found = self._question(cursor)
         old = self._at.get(cursor)
         before = None if old is None else old[0].session.asked.get(old[1])
         if self._first is self and before is not None and (found is None or found[1].generation != before.generation):
-            self._hub.stir(before.mirrored.led)  # others got what this one asked for
+            self._hub.stir(before.mirrored.led)  # others got what this one fetched
         if old is not None and (found is None or found[0] is not old[0] or found[1].key != old[1]):
             old[0].session.drop(old[1])
             del self._at[cursor]
@@ -162,7 +161,7 @@ class Feeder:
         if led.limit is not None and cursor.next_offset >= led.limit:
             return None
         if cursor.next_offset > led.cuts.get(self._session.follower, cursor.next_offset):
-            return None  # it has not made its cut yet, and is dead perhaps
+            return None  # it has not truncated yet, and may be dead
         mirrored = self._hub.mirrored_of(led)
         if mirrored is None or mirrored.trouble is not None:
             return None
@@ -175,7 +174,7 @@ class Feeder:
         return source, Asked(cursor, mirrored, cursor.next_offset, cursor.generation, leader[1], led.leader_epoch)
 
     def brings(self, other: Cursor) -> bool:
-        """Whether what another follower wants next is being asked for here."""
+        """Whether this feeder is fetching what another follower wants next."""
         cursor = self._session.cursors.get(other.key)
         return (
             cursor is not None
@@ -198,7 +197,7 @@ class Feeder:
         link, broker, session = source.link, source.broker, source.session
         try:
             connection = await link.cluster.broker(broker, f"fetch-{self._session.session_id}")
-            share = max(1, (self._budget - self._session.held) // len(self._sources))  # what all polls bring has room
+            share = max(1, (self._budget - self._session.held) // len(self._sources))  # the answers of all polls fit
             request = session.request(isolation=self._hub.isolation, max_bytes=share, wait_s=_POLL_S)
             asked_at = self._hub.clock()
             answer = await connection.call(request, timeout_s=_POLL_S + _GRACE_S)
@@ -219,17 +218,20 @@ class Feeder:
             self._session.wants.set()
 
     async def _take(self, source: Source, answer: Any) -> int:
-        """Hands on what was brought; returns how many bytes that was."""
+        """Forwards the records of an answer; returns how many bytes they have."""
         troubled = not source.session.took(answer)
         if troubled:
             _LOG.info(
-                "mirror %s: broker %d begins a session anew: %s", source.link.mirror, source.broker, answer.error_code
+                "mirror %s: broker %d: the fetch session is restarted: %s",
+                source.link.mirror,
+                source.broker,
+                answer.error_code,
             )
         brought: list[tuple[Asked, Stamped]] = []
         for topic in answer.responses:
             for part in topic.partitions:
                 one = source.session.told.get((topic.topic_id, int(part.partition_index)))
-                # Asked before a cut: what it says was looked into already.
+                # Sent before a cut: its error was handled already.
                 if one is not None and one.cursor.generation == one.generation:
                     troubled = self._take_partition(source.link, one, part, brought) or troubled
                 if one is not None:
@@ -240,7 +242,7 @@ class Feeder:
         return sum(len(made.chunk.records) for _, made in brought)
 
     def _take_partition(self, link: SourceLink, one: Asked, part: Any, brought: list[tuple[Asked, Stamped]]) -> bool:
-        """Adds what it brought. Returns whether the source refused it, so that the next poll should wait a little."""
+        """Adds its records to `brought`. Returns whether the source refused it: then the next poll waits a little."""
         led, mirrored = one.mirrored.led, one.mirrored
         error = part.error_code
         if error is ErrorCode.offset_out_of_range:
@@ -263,15 +265,17 @@ class Feeder:
             last, records = mirrored.source_epochs.before(led.shifts.source(one.offset)), bytes(part.records)
             try:
                 made = stamp(records, offset=one.offset, partition=led, policy=mirrored.stamp, last_epoch=last)
-            except ValueError as error:  # the others of this answer are good
-                _LOG.error("mirror %s: %s: what the source has cannot be read: %s", link.mirror, mirrored.name, error)
+            except ValueError as error:  # the other partitions of this answer are good
+                _LOG.error(
+                    "mirror %s: %s: the source's records cannot be parsed: %s", link.mirror, mirrored.name, error
+                )
                 return True
             if made is not None:
                 brought.append((one, made))
         return False
 
     async def _hand_on(self, brought: Sequence[tuple[Asked, Stamped]]) -> None:
-        """Put it at the cursor that it was asked for, and at others' that wait for the same."""
+        """Put records at the cursor that they were fetched for, and at others' that wait for the same."""
         may = await self._hub.persist_before_forwarding([(one.mirrored, made) for one, made in brought])
         for one, made in brought:
             led, cursor = one.mirrored.led, one.cursor
@@ -285,7 +289,7 @@ class Feeder:
                     other.put(made.chunk)
 
     def _rides(self, other: Cursor) -> bool:
-        """Whether another follower's cursor may have what was brought for this one's; `put` looks at the offset."""
+        """Whether another follower's cursor may get what was fetched for this one's; `put` checks the offset."""
         session, led = other.session, other.partition
         return (
             led is not None

@@ -1,9 +1,9 @@
-"""What one source broker has been told of the partitions that are fetched from it: a fetch session (KIP-227). Pure.
+"""A fetch session (KIP-227) with one source broker. Pure.
 
-After the first request only what changed is told, and only partitions with news are answered: a thousand idle
-partitions cost what one costs. The broker answers from the offset that it was told last, so a partition that brought
-records is told its new offset with the next request. A broker that has no room for a session is asked in full each
-time. Any error of a request as a whole begins the session anew.
+After the first request only changes are sent, and only partitions with news are answered: a thousand idle partitions
+cost as much as one. The broker answers from the offset that it was sent last, so a partition that brought records is
+sent with its new offset in the next request. A broker that has no room for a session gets a full request each time.
+Any error of a request as a whole restarts the session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_SESSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One partition as it is asked for: from where, and as it stood then."""
+    """One partition of a request: the offset, and the state it was sent in."""
 
     cursor: Cursor
     mirrored: Mirrored
@@ -44,12 +44,12 @@ class Asked:
 
     @property
     def key(self) -> SourceKey:
-        """What the source calls it."""
+        """Its key in the source's requests."""
         return self.mirrored.source_topic_id, self.mirrored.led.partition
 
 
 class SourceSession:
-    """See the module. asked: what is wanted now; told: what the broker knows."""
+    """See the module. asked: what is wanted now; told: what the broker has in its session."""
 
     def __init__(self) -> None:
         self.asked: dict[SourceKey, Asked] = {}
@@ -73,7 +73,7 @@ class SourceSession:
             self._changed.add(key)
 
     def request(self, *, isolation: int, max_bytes: int, wait_s: float) -> fetch.FetchRequest:
-        """The next request; what it says counts as told. `took` or `reset` has to follow."""
+        """The next request; its partitions count as told. `took` or `reset` has to follow."""
         if self._epoch == _FIRST_EPOCH:
             self.told = {}
             self._changed = set(self.asked)
@@ -102,7 +102,7 @@ class SourceSession:
         )
 
     def took(self, answer: Any) -> bool:
-        """Take in the head of an answer. False: the broker refused the request as a whole."""
+        """Process the header of an answer. False: the broker refused the request as a whole."""
         if answer.error_code is not ErrorCode.none:
             self.reset()
             return False
@@ -113,7 +113,7 @@ class SourceSession:
         return True
 
     def reset(self) -> None:
-        """What the broker knows is not certain: begin anew."""
+        """The broker's session state is uncertain: restart it."""
         self._number, self._epoch = _NO_SESSION, _FIRST_EPOCH
 
 
@@ -123,7 +123,7 @@ def _by_topic(told: list[Asked]) -> dict[uuid.UUID, list[fetch.FetchPartition]]:
         mirrored = one.mirrored
         source = mirrored.led.shifts.source(one.offset)
         topics.setdefault(mirrored.source_topic_id, []).append(
-            fetch.FetchPartition(  # kio's own check of each number would be most of a request's cost
+            fetch.FetchPartition(  # kio's check of each number would be most of a request's cost
                 partition=cast(i32, mirrored.led.partition),
                 current_leader_epoch=cast(i32, one.epoch),
                 fetch_offset=cast(i64, source),

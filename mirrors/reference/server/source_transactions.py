@@ -1,4 +1,4 @@
-"""Which transactions of the source are not decided yet, as its coordinators say."""
+"""Which transactions of the source are not decided yet, according to its coordinators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GONE: Final = frozenset({ErrorCode.transactional_id_not_found, ErrorCode.not_co
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """One transaction that has begun, and whose markers are not all written. started: what its coordinator says, to
+    """One transaction that has begun, and whose markers are not all written. started: as its coordinator reports it, to
     tell it from a later one of the same client."""
 
     transactional_id: str
@@ -31,7 +31,7 @@ class Undecided:
 
 
 async def undecided(cluster: Cluster, topics: Collection[str]) -> frozenset[Undecided]:
-    """Those with records in these topics. Raises WireError when a coordinator does not say."""
+    """Those with records in these topics. Raises WireError when a coordinator does not answer."""
     brokers = (await cluster.metadata(())).brokers
     real = [broker for broker in brokers if broker < FIRST_MIRROR_ID]
     found = await asyncio.gather(*(_of(cluster, broker, topics) for broker in real))

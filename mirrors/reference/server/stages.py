@@ -1,4 +1,4 @@
-"""What each state of a partition asks for: prepare, mirror, pause, stop. Groups of partitions, step by step."""
+"""The work of each state of a partition: prepare, mirror, pause, stop. Groups of partitions, step by step."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LOOK_S: Final = 0.02
 
 S = PartitionState
 Guard = Callable[[Sequence[str], bool], Awaitable[None]]
-"""(topics, on): make them read-only for the time when this process is dead, or writable again."""
+"""(topics, on): make them read-only while this process is dead, or writable again."""
 
 
 LastSync = Callable[[Iterable[str]], Awaitable[None]]
-"""Carry the groups of these mirrors a last time, for the partitions that are being stopped."""
+"""Sync the groups of these mirrors a last time, for the partitions that are being stopped."""
 
 
 async def no_guard(_: Sequence[str], __: bool) -> None:
@@ -44,11 +44,11 @@ async def no_guard(_: Sequence[str], __: bool) -> None:
 
 
 async def no_sync(_: Iterable[str]) -> None:
-    """No groups are carried."""
+    """No groups are synced."""
 
 
 class Stages:
-    """Registers its work with the life cycle. guard: what keeps topics read-only while the process is dead."""
+    """Registers its work with the life cycle. guard: keeps topics read-only while the process is dead."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Stages:
     # --- states ------------------------------------------------------------------------------------------------
 
     async def prepare(self, group: Sequence[Mirrored]) -> None:
-        """PREPARING: lead the partition, cut it to where the source agrees, then mirror."""
+        """PREPARING: lead the partition, truncate it to where it agrees with the source, then mirror."""
         life = self._life
         for mirrored in group:
             mirrored.led.feed, mirrored.resumed = Feed.HELD, False
@@ -108,15 +108,15 @@ class Stages:
         )
         self._reached("prepare.stored")
         self._feed(self._still(S.MIRRORING, level))
-        self._complain(group, level, "the lead was not taken, or in-sync followers did not come level, in time")
+        self._complain(group, level, "leadership was not acquired, or in-sync followers did not catch up, in time")
 
     async def mirror(self, group: Sequence[Mirrored]) -> None:
-        """MIRRORING: lead it (again) and hand the source's batches on."""
+        """MIRRORING: lead it (again) and forward the source's batches."""
         led = await self._lead(group)
         for mirrored in led:
             await self._resume(mirrored)
         self._feed(led)
-        self._complain(group, led, "the lead was not taken in time")
+        self._complain(group, led, "leadership was not acquired in time")
 
     async def _resume(self, mirrored: Mirrored) -> None:
         if mirrored.resumed:
@@ -125,7 +125,7 @@ class Stages:
             await self._life.save_source_epochs([mirrored])
 
     async def pause(self, group: Sequence[Mirrored]) -> None:
-        """PAUSING: no record more than some follower has already."""
+        """PAUSING: no more records than some follower has already."""
         led = await self._lead(group)
         self._hold(led)
         level = await self._until_level(led, self._hub.settings.drain_s)
@@ -133,7 +133,7 @@ class Stages:
             mirrored.led.feed = Feed.HELD
         paused = self._still(S.PAUSING, led)
         await self._life.save([replace(self._life.record_of(m), state=S.PAUSED) for m in paused])
-        _LOG.info("paused: %d partitions, %d of them level", len(led), len(level))
+        _LOG.info("paused: %d partitions, %d of them fully replicated", len(led), len(level))
 
     async def stay_paused(self, group: Sequence[Mirrored]) -> None:
         """PAUSED: lead it (again), and give nothing."""
@@ -142,14 +142,14 @@ class Stages:
         await self._lead(group)
 
     async def hold(self, group: Sequence[Mirrored]) -> list[Mirrored]:
-        """For another process to take them over: no record more; returns those that are level. The others go on."""
+        """Hold them for a take-over by another process; returns those that are fully replicated. The others go on."""
         self._hold(group)
         level = await self._until_level(group, self._hub.settings.drain_s)
         self._feed([mirrored for mirrored in group if mirrored not in level])
         return level
 
     async def stop(self, group: Sequence[Mirrored]) -> None:
-        """STOPPING: close the log where it is and hand it to a real broker, writable."""
+        """STOPPING: end the log and hand it to a real broker, writable."""
         life = self._life
         handed_over = await self._handed_over(group)
         await self._finish_stop(handed_over)
@@ -181,10 +181,10 @@ class Stages:
         await self._hand_to_real_brokers(closed)
         self._reached("stop.led_elsewhere")
         await self._finish_stop(closed)
-        self._complain(group, closed, "in-sync followers did not come level in time")
+        self._complain(group, closed, "in-sync followers did not catch up in time")
 
     async def _carry_on(self, group: Sequence[Mirrored]) -> None:
-        """What the source has decided is carried first, where it was mirrored until the stop."""
+        """First mirror what the source has decided, for partitions that were mirrored until the stop."""
         records = self._life.record_of
         able = [m for m in group if (r := records(m)).carry_on and r.cut is None and r.last_mirrored < 0]
         for mirrored in able:
@@ -194,7 +194,7 @@ class Stages:
         await self._out_of_trouble(group)
 
     async def _handed_over(self, group: Sequence[Mirrored]) -> list[Mirrored]:
-        """Those of an interrupted stop that real brokers lead already: clients may write, nothing is to be closed."""
+        """Those of an interrupted stop that real brokers lead already: clients may write, the log stays as it is."""
         meta = await self._looking.look()
         found = []
         for mirrored in group:
@@ -225,7 +225,7 @@ class Stages:
         return [by_led[led] for led in found]
 
     async def _report_discarded(self, cuts: Mapping[Mirrored, int]) -> None:
-        """Say what a cut takes away, before it is made: a crash in between must not keep it secret."""
+        """Record what a cut discards before it is made: a crash in between must not hide it."""
         records = []
         for mirrored, cut in cuts.items():
             said = f"offsets {cut} to {mirrored.led.log_end - 1} of this log are discarded, to mirror over them"
@@ -233,7 +233,7 @@ class Stages:
         await self._life.save(records)
 
     def _still(self, state: PartitionState, group: Sequence[Mirrored]) -> list[Mirrored]:
-        """Those that nobody has asked for another state, or that did not fail, meanwhile."""
+        """Those that are still in this state: no other state was requested, and they did not fail."""
         return [m for m in group if self._life.record_of(m).state is state]
 
     def _feed(self, group: Sequence[Mirrored]) -> None:
@@ -243,7 +243,7 @@ class Stages:
         self._hub.wake()
 
     async def _out_of_trouble(self, group: Sequence[Mirrored]) -> None:
-        """A cut that is under way is brought to its end first. Bounded."""
+        """Wait for cuts that are under way. Bounded."""
         troubles = [m.trouble for m in group if m.trouble is not None]
         if troubles:
             _, pending = await asyncio.wait(troubles, timeout=_LEVEL_S)
@@ -251,12 +251,12 @@ class Stages:
                 raise TimeoutError(f"waited {_LEVEL_S:g} s for cuts of {len(pending)} partitions that are under way")
 
     def _hold(self, group: Sequence[Mirrored]) -> None:
-        """Followers may still get what another one of them has."""
+        """Stop feeding; followers may still get what another one of them has."""
         for mirrored in group:
             record, limits = self._life.record_of(mirrored), [mirrored.led.log_end]
-            if record.last_mirrored >= 0:  # an interrupted stop: own records may follow it
+            if record.last_mirrored >= 0:  # an interrupted stop: records of the mirror's own may follow it
                 limits.append(record.last_mirrored)
-            if record.cut is not None:  # outstanding: what lies behind it is not the source's
+            if record.cut is not None:  # outstanding: what follows it is not the source's
                 limits.append(record.cut)
             mirrored.led.limit = min(limits)
             mirrored.led.feed = Feed.SOURCE
@@ -266,7 +266,7 @@ class Stages:
         self._hub.wake()
 
     async def _until_known(self, group: Sequence[Mirrored]) -> list[Mirrored]:
-        """Wait until the followers have told where the log ends; returns those where it is so."""
+        """Wait until the followers' fetches show where the log ends; returns those where they do."""
         deadline = self._hub.clock() + _LEVEL_S
         while self._hub.clock() < deadline and any(m.led.high_watermark is None for m in group):
             self._hub.raise_if_maybe_fenced()
@@ -274,7 +274,7 @@ class Stages:
         return [m for m in group if m.led.high_watermark is not None]
 
     async def _until_level(self, group: Sequence[Mirrored], timeout_s: float) -> list[Mirrored]:
-        """Wait until every in-sync follower stands at the log end; returns those where it is so."""
+        """Wait until partitions are fully replicated; returns those that are."""
         deadline = self._hub.clock() + timeout_s
         while self._hub.clock() < deadline and not all(m.led.fully_replicated for m in group):
             self._hub.raise_if_maybe_fenced()
@@ -282,8 +282,8 @@ class Stages:
         return [m for m in group if m.led.fully_replicated]
 
     async def _cut(self, ends: Mapping[Mirrored, int], why: str) -> None:
-        """Cut logs that are longer, in a leader epoch of their own: what is appended then can be told from what stood
-        there, by a follower that is dead now and comes back when a real broker leads."""
+        """Cut logs that are longer, in a leader epoch of their own: it lets a follower that is down now, and comes back
+        when a real broker leads, tell the new records from the cut ones."""
         longer = [m for m, end in ends.items() if m.led.log_end > end]
         own_epochs = [m.led for m in longer if m.led.own_epochs and not m.led.epoch_is_fresh]
         if own_epochs:
@@ -302,7 +302,7 @@ class Stages:
         for mirrored in group:
             record = self._life.record_of(mirrored)
             if record.last_mirrored < 0:
-                # What an outstanding cut was to discard is not the source's.
+                # What an outstanding cut would discard is not the source's.
                 end = mirrored.led.log_end if record.cut is None else min(mirrored.led.log_end, record.cut)
                 source = mirrored.led.shifts.source(end)
                 epoch = mirrored.source_epochs.before(source)
@@ -332,7 +332,7 @@ class Stages:
         )
 
     async def _learn_source_epochs(self, group: Sequence[Mirrored]) -> None:
-        """Partitions that have records already, mirrored for the first time: below the log end both logs agree."""
+        """For partitions that have records, and are mirrored for the first time: both logs agree below the end."""
         by_leader: dict[tuple[object, int], dict[tuple[str, int], tuple[Mirrored, int]]] = {}
         for mirrored in group:
             if mirrored.led.log_end == 0 or mirrored.source_epochs.entries:
@@ -347,7 +347,7 @@ class Stages:
             found = await epoch_lists(cluster, broker, {key: epoch for key, (_, epoch) in parts.items()})
             if missing := sorted(parts.keys() - found.keys()):
                 topic, partition = missing[0]
-                raise WireError(f"{topic}-{partition}: broker {broker} of the source does not tell its epochs now")
+                raise WireError(f"{topic}-{partition}: broker {broker} of the source does not report its epochs now")
             for key, (epochs, _) in found.items():
                 mirrored = parts[key][0]
                 for epoch, start in epochs.entries:
@@ -357,13 +357,13 @@ class Stages:
     def _complain(self, group: Sequence[Mirrored], done: Sequence[Mirrored], why: str) -> None:
         missing = [mirrored.name for mirrored in group if mirrored not in done]
         if missing:
-            raise TimeoutError(f"{len(missing)} partitions ({missing[0]}, …) are asked again: {why}")
+            raise TimeoutError(f"{len(missing)} partitions ({missing[0]}, …) are tried again: {why}")
 
     def _reached(self, step: str) -> None:
         self._life.crash.reached(step)
 
 
 def _uneven(mirrored: Mirrored) -> bool:
-    """The source gave one in-sync follower more than another, and cannot be asked any more: the least counts."""
+    """One in-sync follower has more of the source than another, which cannot catch up any more: the shortest counts."""
     led = mirrored.led
     return not led.fully_replicated and led.high_watermark is not None and led.high_watermark < led.log_end

@@ -1,8 +1,8 @@
-"""What the leader changes in the source's batches before it hands them on: one small policy per switch.
+"""How the leader changes the source's batches before it forwards them: one small policy per switch.
 
 `leader_epoch`: the batch's partition leader epoch is this cluster's (`rewrite`) or stays (`preserve`).
-`producer_ids`: what becomes of producer ids; all but `verbatim` and `reserved_block` write other ids and the CRC anew.
-`gaps`: offsets that compaction left out stay (`keep`) or are closed (`renumber`).
+`producer_ids`: how they are rewritten; all but `verbatim` and `reserved_block` change the ids and recompute the CRC.
+`gaps`: gaps that compaction left in the offsets stay (`keep`) or are closed (`renumber`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def verbatim(producer_id: int, _: int) -> int:
 
 
 def negated(producer_id: int, _: int) -> int:
-    """-(id+2): what the first text of the design asked for. Twice gives the id again."""
+    """-(id+2): what the first text of the design asked for. Applied twice it gives the id again."""
     return -(producer_id + 2)
 
 
 def cluster_region(producer_id: int, cluster_hash: int) -> int:
-    """Sign bit, 32 bits of the cluster's hash, 31 bits of the id. An id that is in a region already stays."""
+    """Sign bit, 32 bits of the cluster's hash, 31 bits of the id. An id that is in a region already is unchanged."""
     if producer_id < 0:
         return producer_id
     return -(1 << 63) | cluster_hash << _REGION_BITS | (producer_id & _REGION_MASK)
@@ -91,9 +91,9 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """Records to hand on, and the source epochs that begin in them: (epoch, source offset).
+    """Records to forward, and the source epochs that begin in them: (epoch, source offset).
 
-    highest_epoch: of the source, in any of the batches. shifted: offsets were moved anew.
+    highest_epoch: of the source, in any of the batches. shifted: the offset shift changed.
     """
 
     chunk: Chunk
@@ -103,9 +103,9 @@ class Stamped:
 
 
 def stamp(records: bytes, *, offset: int, partition: LedPartition, policy: Stamp, last_epoch: int) -> Stamped | None:
-    """Records from the source, for the destination offset `offset` on. None when no whole batch is for the follower.
+    """Records from the source, from destination offset `offset` on. None when there is no whole batch for the follower.
 
-    last_epoch: the source's epoch of the record before. Batches at or behind the partition's limit stay behind.
+    last_epoch: the source's epoch of the record before. Batches at or after the partition's limit are left out.
     """
     source_offset = partition.shifts.source(offset)
     out: bytearray | None = None
@@ -172,6 +172,6 @@ def _apply(out: bytearray, batch: BatchHeader, changes: Changes | None) -> None:
 
 
 def _close_gap(partition: LedPartition, batch: BatchHeader, end: int) -> None:
-    """Put a batch right behind the one before it."""
+    """Put a batch right after the one before it."""
     if partition.shifts.destination(batch.base_offset) > end:
         partition.shifts.begin(end, batch.base_offset)

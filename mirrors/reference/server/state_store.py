@@ -1,9 +1,9 @@
-"""The mirrors' state on the destination itself: a compacted topic of partition records, the last one of a key counts.
+"""The mirrors' state on the destination itself: a compacted topic of partition records.
 
 A record's key is always (mirror, topic ID, partition, fencing token); the switch `state_key` decides which of the
 topic's partitions it goes to. Of several tokens the highest counts (see fencing); the others' keys are deleted together
-with the new owner's first write. Writes are acknowledged by all in-sync replicas and tried again, bounded: a record
-that is written twice says the same.
+with the new owner's first write. Writes are acknowledged by all in-sync replicas and retried, with a time limit:
+writing a record twice does no harm.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class StateStore:
             if topic is not None and topic.partitions and all(p.leader >= 0 for p in topic.partitions.values()):
                 return
             await asyncio.sleep(_RETRY_S)
-        raise MirrorError(f"topic {TOPIC} of the destination has partitions without leader")
+        raise MirrorError(f"topic {TOPIC} of the destination has partitions without a leader")
 
     async def load(self) -> tuple[dict[PartitionKey, PartitionRecord], dict[str, MirrorConfig]]:
         """Everything that is stored: partition records and mirrors. Raises WireError or MirrorError."""
@@ -88,7 +88,7 @@ class StateStore:
         return await self._read_all()
 
     async def look(self) -> dict[PartitionKey, PartitionRecord]:
-        """Partition records of another cluster's mirrors, kept there; nothing is created. Raises WireError."""
+        """Read the partition records of another cluster's mirrors; creates nothing. Raises WireError."""
         self._meta = await self._cluster.metadata((TOPIC,))
         return (await self._read_all())[0] if TOPIC in self._meta.topics else {}
 
@@ -139,14 +139,14 @@ class StateStore:
         await self._write_all(by_partition)
 
     async def put_note(self, kind: str, name: str, value: Any) -> None:
-        """Store a JSON value of another part of the mirror, under (kind, name); None forgets it. Raises MirrorError."""
+        """Store a JSON value of another part of the mirror, under (kind, name); None deletes it. Raises MirrorError."""
         key = json.dumps([kind, name]).encode()
         stored = None if value is None else json.dumps(value, separators=(",", ":")).encode()
         await self._write_all({crc32c(key) % self._count: [(key, stored)]})
         self._remember(kind, name, value)
 
     def notes(self, kind: str) -> dict[str, Any]:
-        """Name → value of the notes of a kind, as they were loaded and put since."""
+        """Name → value of the notes of a kind, as loaded and put since."""
         return dict(self._notes.get(kind, {}))
 
     def _remember(self, kind: str, name: str, value: Any) -> None:
@@ -157,7 +157,7 @@ class StateStore:
             known[name] = value
 
     async def put_mirror(self, config: MirrorConfig, *, deleted: bool = False) -> None:
-        """Store a mirror, or that it is gone. Raises MirrorError."""
+        """Store a mirror, or its deletion. Raises MirrorError."""
         key = json.dumps(["mirror", config.name]).encode()
         value = None if deleted else json.dumps(config.to_json()).encode()
         await self._write_all({crc32c(key) % self._count: [(key, value)]})
@@ -184,7 +184,7 @@ class StateStore:
                 self._meta = await self._cluster.metadata((TOPIC,))
             except WireError as error:
                 last = str(error)
-        raise MirrorError(f"state cannot be written to {TOPIC} of the destination: {last}")
+        raise MirrorError(f"writing state to {TOPIC} of the destination failed: {last}")
 
     async def _write(
         self, by_partition: Mapping[int, list[tuple[bytes, bytes | None]]]
@@ -211,7 +211,7 @@ class StateStore:
         return left, why
 
     async def _read(self, partition: int) -> dict[bytes, bytes | None]:
-        """The last value of every key in one partition, up to its high watermark of now."""
+        """The last value of every key in one partition, up to its current high watermark."""
         for attempt in range(_TRIES):
             try:
                 return await self._read_once(partition)

@@ -1,4 +1,4 @@
-"""States of a mirrored partition and the ways between them: the one source of truth."""
+"""States of a mirrored partition and the transitions between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class PartitionState(StrEnum):
-    """Where one mirrored partition is in its life."""
+    """The state of one mirrored partition."""
 
     PREPARING = "PREPARING"
     MIRRORING = "MIRRORING"

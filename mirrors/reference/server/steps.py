@@ -1,4 +1,4 @@
-"""The named steps of a partition's life. Each can be made a crash point, so that a kill at every step can be tested."""
+"""The named steps of the life cycle. Each can be a crash point, so that a kill at every step can be tested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KILLED: Final = 137  # the exit code of a process that was killed with SIGKILL
 
 CRASHED: Final = "crash point"  # in the log, with the step
 START, STOP, RECONCILE = "prepare.", "stop.", "reconcile."
-"""What the names of the steps of a start, of a stop and of the cut after an unclean election begin with."""
+"""Name prefixes of the steps of a start, of a stop and of the cut after an unclean election."""
 
 STEPS: Final = (
     "prepare.place",
@@ -43,7 +43,7 @@ STEPS: Final = (
 
 
 def kill_process() -> NoReturn:
-    """End at once, as by SIGKILL: nothing is closed, nothing is said."""
+    """End at once by SIGKILL: nothing is closed or reported."""
     os._exit(KILLED)
 
 
@@ -55,9 +55,9 @@ class CrashPoints:
         self._kill = kill
 
     def reached(self, step: str) -> None:
-        """A step begins to count as done. Raises ValueError for one that has no name."""
+        """A step is done. Raises ValueError for an unknown one."""
         if step not in STEPS:
-            raise ValueError(f"{step!r} is no step; there are {', '.join(STEPS)}")
+            raise ValueError(f"{step!r} is not a step; there are {', '.join(STEPS)}")
         _LOG.debug("step %s", step)
         if step == self.at:
             _LOG.warning("%s %s", CRASHED, step)

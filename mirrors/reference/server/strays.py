@@ -1,7 +1,7 @@
-"""Partitions that the controller placed on this broker though no mirror asked for it: moved to real brokers.
+"""Moves partitions that the controller placed on this broker, though no mirror asked for it, to real brokers.
 
 The controller takes any live broker for the replicas of a new topic. Coordinators' topics are therefore created before
-this broker registers; other topics' partitions are led and held here for the moment that it takes to reassign them.
+this broker registers; other topics' partitions are led and held here until they are reassigned.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 0.2
-_GRACE_S: Final = 10.0  # for this process to hear of a topic that another one created for both
+_GRACE_S: Final = 10.0  # time for this process to learn of a topic that another one created for both
 _CREATE_S: Final = 20.0
 _COORDINATED: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state", SHARE: "__share_group_state"}
 _SHARE_KEY: Final = "mirror:AAAAAAAAAAAAAAAAAAAAAQ:0"  # group:topic ID:partition
 
 
 async def create_coordinator_topics(cluster: Cluster) -> None:
-    """Have the brokers create the topics of their coordinators, while this process is none of them. Bounded."""
+    """Have the brokers create their coordinators' topics before this process is a broker. Bounded."""
     async with asyncio.timeout(_CREATE_S):
         for kind, topic in _COORDINATED.items():
             while topic not in (await cluster.metadata((topic,))).topics:
@@ -37,13 +37,13 @@ async def create_coordinator_topics(cluster: Cluster) -> None:
                     await cluster.coordinator_of(_SHARE_KEY if kind == SHARE else "mirror", kind)
                 except WireError as error:
                     if "UNSUPPORTED" in str(error).upper() or "INVALID" in str(error).upper():
-                        _LOG.info("no %s here: %s", topic, error)
+                        _LOG.info("no %s: %s", topic, error)
                         break
                 await asyncio.sleep(_EVERY_S)
 
 
 class Strays:
-    """Moves strays away. A replica that is to get one first joins the in-sync set here; the keeper sees to that."""
+    """Moves strays away. The ISR keeper first lets the new replica join the in-sync set here."""
 
     def __init__(self, hub: Hub, looking: MetadataSnapshots) -> None:
         self._hub = hub
@@ -83,7 +83,7 @@ class Strays:
 
 
 def _real_replicas(meta: Metadata, led: LedPartition, replicas: tuple[int, ...]) -> list[int]:
-    """The real replicas that it has, and another real broker in this one's place."""
+    """Its real replicas, and another real broker in this one's place."""
     kept = [b for b in replicas if b < FIRST_MIRROR_ID]
     others = sorted(b for b in meta.brokers if b < FIRST_MIRROR_ID and b not in kept)
     missing = len(replicas) - len(kept)

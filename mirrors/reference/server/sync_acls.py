@@ -1,7 +1,7 @@
-"""Carries access rules from the source to the destination, for mirrors that carry anything at all.
+"""Syncs ACLs from the source to the destination, for mirrors with at least one mirrored partition.
 
-One process of a destination does it for each mirror. Which rules the mirror brought is kept in the state topic, written
-before they are created, so that a rule that the source loses is known as the mirror's own after a restart too.
+One process of a destination does it for each mirror. The rules that the mirror brought are recorded in the state topic
+before they are created, so that a rule that the source deletes is still known as the mirror's own after a restart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Bindings = AbstractSet[Binding]
 
 @dataclass(frozen=True, kw_only=True)
 class AclChanges:
-    """What is to be created and deleted on the destination."""
+    """Rules to create and to delete on the destination."""
 
     create: frozenset[Binding] = frozenset()
     delete: frozenset[Binding] = frozenset()
@@ -41,12 +41,12 @@ class AclChanges:
 
 
 def _keep_local(source: Bindings, destination: Bindings, brought: Bindings, wanted: Bindings) -> AclChanges:
-    """Create what is missing; delete only what the mirror brought and the source has no more."""
+    """Create what is missing; delete only what the mirror brought and the source no longer has."""
     return AclChanges(create=frozenset(wanted - destination), delete=frozenset((brought - source) & destination))
 
 
 def _source_wins(source: Bindings, destination: Bindings, _: Bindings, wanted: Bindings) -> AclChanges:
-    """Create what is missing; delete whatever the source does not have, the filter notwithstanding."""
+    """Create what is missing; delete whatever the source does not have, regardless of the filter."""
     return AclChanges(create=frozenset(wanted - destination), delete=frozenset(destination - source))
 
 
@@ -72,10 +72,10 @@ def acl_changes(
     topics: Iterable[str],
     carried: bool,
 ) -> AclChanges:
-    """What a sync changes. pattern: for the one-line form of the source's rules.
+    """The changes of one sync. pattern: for the one-line form of the source's rules.
 
-    topics: those that are mirrored; guards of them are neither carried nor deleted. carried: whether any partition is
-    mirrored now; while all are stopped, nothing changes.
+    topics: the mirrored ones; their guards are neither synced nor deleted. carried: whether any partition is mirrored
+    now; while all are stopped, nothing changes.
     """
     if not carried:
         return AclChanges()
@@ -102,7 +102,7 @@ class AclSyncing:
         self._guard = guard
 
     async def sync_all(self) -> None:
-        """Every mirror that is this process's to sync, once. Raises WireError or MirrorError."""
+        """Sync every mirror that this process is responsible for, once. Raises WireError or MirrorError."""
         if self._life.hub.design.acl_sync is AclSync.OFF:
             return
         live = self._peers.live()
@@ -155,6 +155,6 @@ class AclSyncing:
         return frozenset(Binding.of(values) for values in self._life.store.notes(_NOTE).get(mirror, ()))
 
     async def _records(self, mirror: str, alone: bool) -> list[PartitionRecord]:
-        """All processes' records: only the state topic has the others' own."""
+        """All processes' records: those of others are only in the state topic."""
         found = self._life.records if alone else (await self._life.store.load())[0]
         return [record for key, record in found.items() if key.mirror == mirror]

@@ -1,7 +1,7 @@
-"""Carries topics' configurations from the source to the destination while they are mirrored.
+"""Syncs topics' configurations from the source to the destination while they are mirrored.
 
-A mirrored topic is configured as its source is: what only the destination's topic sets is removed. After the stop
-nothing is changed any more, unless a design wants that. Each topic belongs to the process that has its first partition.
+A mirrored topic gets its source's configuration: entries that only the destination's topic sets are removed. After the
+stop nothing changes, unless a design wants that. Each topic belongs to the process that has its first partition.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from mirrors.reference.server.topics import CARRIED
 _LOG = logging.getLogger(__name__)
 
 LOCAL: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
-"""Entries that name brokers of their own cluster."""
+"""Entries that refer to brokers of their own cluster."""
 
 SYNCED: Final[Mapping[Toggle, frozenset[PartitionState]]] = {
     Toggle.OFF: CARRIED,
     Toggle.ON: CARRIED | {PartitionState.STOPPED},
 }
-"""config_sync_after_stop → states in which a topic's configuration is carried."""
+"""config_sync_after_stop → states in which a topic's configuration is synced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class ConfigChange:
 
 
 def synced_topics(records: Iterable[PartitionRecord], *, after_stop: Toggle) -> list[str]:
-    """Topics of one mirror whose configuration is carried: every partition is in a state in which it is."""
+    """Topics of one mirror whose configuration is synced: every partition's state allows it."""
     states: dict[str, set[PartitionState]] = {}
     for record in records:
         states.setdefault(record.key.topic, set()).add(record.state)
@@ -55,7 +55,7 @@ def synced_topics(records: Iterable[PartitionRecord], *, after_stop: Toggle) -> 
 def config_changes(
     topic: str, source: Mapping[str, str], destination: Mapping[str, str], *, exclude: Collection[str] = ()
 ) -> list[ConfigChange]:
-    """What makes the destination's entries those of the source. exclude: entries that are left as they are."""
+    """Changes that make the destination's entries equal the source's. exclude: entries that are left as they are."""
     left = LOCAL | set(exclude)
     names = sorted((source.keys() | destination.keys()) - left)
     return [
@@ -92,7 +92,7 @@ class ConfigSync:
     async def _sync_topic(self, config: MirrorConfig, topic: str, source: Mapping[str, str]) -> None:
         cluster = self._life.hub.destination
         exclude = set(config.exclude_configs)
-        # A stop waits until a change that was begun before it is done, and none is begun after it.
+        # A stop waits for a change that began before it; no change begins after it.
         async with self._guard.changing:
             if topic not in self._topics(config.name):
                 return

@@ -1,7 +1,7 @@
-"""Carries groups' offsets from the source to the destination, for the partitions that this process mirrors.
+"""Syncs groups' offsets from the source to the destination, for the partitions that this process mirrors.
 
-What is written is decided by pure functions; a switch's values are looked up in tables. Nothing is written for
-partitions that are stopped.
+Pure functions decide what is written; a switch's values are looked up in tables. Nothing is written for partitions
+that are stopped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STOPPED_NOW: Final = frozenset({PartitionState.STOPPING})
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What one partition's log on the destination holds. shift: source offset → destination offset."""
+    """The offset range of one partition's log on the destination. shift: source offset → destination offset."""
 
     log_start: int
     log_end: int
@@ -54,7 +54,7 @@ class Room:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupChange:
-    """One offset to be written. old: what the destination has, None for nothing."""
+    """One offset to be written. old: the destination's current offset, None when there is none."""
 
     group: str
     kind: GroupKind
@@ -67,7 +67,7 @@ class GroupChange:
 
 
 def clamped(offset: int, room: Room) -> int:
-    """Within the log: a consumer that resumes there needs no auto.offset.reset."""
+    """Clamped into the log: a consumer that resumes there needs no auto.offset.reset."""
     return max(room.log_start, min(room.shift(offset), room.log_end))
 
 
@@ -83,19 +83,20 @@ MAY_WRITE: Final[Mapping[GroupGuard, Callable[[Group | None, bool], bool]]] = {
     GroupGuard.INACTIVE_ONLY: lambda group, all_answered: all_answered if group is None else not group.active,
     GroupGuard.NONE: lambda _, __: True,
 }
-"""(the destination's group, whether all of its brokers said which groups they have) → may it be written?"""
+"""(the destination's group, whether all of its brokers listed their groups) → may it be written?"""
 
 
 def wanted_groups(config: MirrorConfig, groups: Iterable[Group]) -> list[Group]:
-    """Those that the mirror's patterns name."""
+    """Those that match the mirror's patterns."""
     include, exclude = re.compile(config.groups), re.compile(config.exclude_groups)
     return [g for g in groups if include.fullmatch(g.name) and not exclude.fullmatch(g.name)]
 
 
 def is_due(old: int | None, new: int, *, last_written: int | None, guard: GroupGuard) -> bool:
-    """Whether an offset is to be written over another.
+    """Whether an offset is to overwrite another.
 
-    Back only over what this mirror wrote itself: a greater one that somebody else committed on the destination stays.
+    Backwards only over what this mirror wrote itself: a greater one that somebody else committed on the destination
+    stays.
     """
     if old == new:
         return False
@@ -113,7 +114,7 @@ def group_changes(
     rooms: Mapping[TopicPartition, Room],
     written: Mapping[tuple[str, TopicPartition], int],
 ) -> list[GroupChange]:
-    """What is to be written. written: (group, partition) → what this mirror wrote last."""
+    """The offsets to write. written: (group, partition) → what this mirror wrote last."""
     offset_of, epoch_of = OFFSET[design.group_offsets], EPOCH[design.leader_epoch]
     may_write = MAY_WRITE[design.group_guard]
     changes = []
@@ -168,14 +169,14 @@ class GroupSync:
     async def sync(self, config: MirrorConfig, states: Collection[PartitionState] = CARRIED) -> None:
         """One mirror once, for its partitions in these states. Raises WireError.
 
-        One at a time: another sync's older look at the source would take what this one wrote back.
+        One at a time: another sync's older snapshot of the source would revert what this one wrote.
         """
         async with self._one_at_a_time:
             await self._sync(config, states)
 
     async def sync_last(self, mirrors: Iterable[str]) -> None:
-        """Part of a stop, when the log's end is known and nobody else writes yet: what groups committed until now goes
-        with them, if the source can still be asked."""
+        """Part of a stop, when the log end is known and nobody else writes yet: syncs the offsets that groups committed
+        until now, if the source can still be asked."""
         for name in mirrors:
             with contextlib.suppress(WireError, TimeoutError):
                 async with asyncio.timeout(_LAST_SYNC_S):
@@ -192,11 +193,11 @@ class GroupSync:
         there = await groups_of(destination)
         names = {group.name for group in wanted}
         current = await offsets_of(destination, [g for g in there.found.values() if g.name in names])
-        # The log is looked at last: what a group has read is there by then, and what is stopped by then is left alone.
+        # The log end is read last: what a group has read is there by then, and what is stopped by then is skipped.
         rooms = self._rooms(config.name, states)
         changes = group_changes(self._life.hub.design, wanted, committed, there, current, rooms, self._written)
         for key in dict.fromkeys((change.group, change.kind) for change in changes):
-            # A stop waits until a write that was begun before it is done, and none is begun after it.
+            # A stop waits for a write that began before it; no write begins after it.
             async with self._guard.changing:
                 left = self._rooms(config.name, states)
                 ours = [c for c in changes if (c.group, c.kind) == key and c.partition in left]
@@ -220,7 +221,7 @@ class GroupSync:
         }
 
     async def _write(self, mirror: str, changes: list[GroupChange]) -> None:
-        """One group's offsets."""
+        """Write one group's offsets."""
         group, kind = changes[0].group, changes[0].kind
         cluster = self._life.hub.destination
         offsets = {change.partition: change.new for change in changes}
@@ -243,7 +244,7 @@ class GroupSync:
                 group=group,
                 group_kind=str(kind),
                 state=change.state,
-                members=int(change.active),  # at least so many
+                members=int(change.active),  # a lower bound
                 topic=change.partition[0],
                 partition=change.partition[1],
                 old=change.old,

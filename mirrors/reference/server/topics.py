@@ -1,7 +1,7 @@
-"""Follows the source's topics: new partitions and topics appear on the destination; what was deleted or made again on
-the source is FAILED, not restacked.
+"""Follows the source's topics: new partitions and topics appear on the destination; topics that were deleted or
+recreated on the source become FAILED; the new log is never appended to the old one.
 
-New topics are taken up by mirrors that were started for all topics; new partitions of every topic that is mirrored.
+New topics are mirrored by mirrors that were started for all topics; new partitions for every topic that is mirrored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CARRIED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED})
 
 @dataclass(frozen=True, kw_only=True)
 class TopicChanges:
-    """What a look at the source asks for. grown: topics with partitions that are not mirrored yet. failed: why."""
+    """Changes found at the source. grown: topics with partitions that are not mirrored yet. failed: partition → why."""
 
     grown: tuple[str, ...] = ()
     failed: Mapping[PartitionKey, str] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class TopicChanges:
 def topic_changes(
     records: Iterable[PartitionRecord], source: Mapping[str, TopicMeta], *, missed_before: Collection[str]
 ) -> TopicChanges:
-    """Records of one mirror against all topics of its source.
+    """Compare the records of one mirror with all topics of its source.
 
-    missed_before: topics that were not on the source some time ago either. One look without a topic proves nothing:
-    a broker that has just started may not know it yet.
+    missed_before: topics that were not on the source some time ago either. One snapshot without a topic proves
+    nothing: a broker that has just started may not know it yet.
     """
     known = list(records)
     carried = [record for record in known if record.state in CARRIED]
@@ -64,7 +64,7 @@ def topic_changes(
 
 
 def missed_since(before: Mapping[str, float], missing: Iterable[str], *, now: float) -> dict[str, float]:
-    """Topics that are missing, with the time of the first of the looks that all missed them."""
+    """Topics that are missing, with the time of the first of the consecutive snapshots without them."""
     return {topic: before.get(topic, now) for topic in missing}
 
 
@@ -74,15 +74,15 @@ def _other(now: uuid.UUID, before: uuid.UUID) -> bool:
 
 
 class Discovery:
-    """Looks at every mirror's source."""
+    """Compares every mirror with its source."""
 
     def __init__(self, mirrors: Mirrors, lifecycle: Lifecycle, audit: AuditLog, *, every_s: float) -> None:
         self._mirrors = mirrors
         self._life = lifecycle
         self._audit = audit
         self._every_s = every_s
-        self._missed: dict[str, dict[str, float]] = {}  # mirror → topics that were gone at every look since a time
-        self._judged_at: dict[str, float] = {}  # the source's answer that was judged last
+        self._missed: dict[str, dict[str, float]] = {}  # mirror → topics missing in every snapshot since a time
+        self._judged_at: dict[str, float] = {}  # time of the last source metadata that was compared
 
     async def look(self) -> None:
         """Once over all mirrors. Raises WireError or MirrorError."""
