@@ -67,8 +67,8 @@ def find(t: Tables) -> DataFrame | None:
         ops=op_list("done_index"),
         rank=-F.coalesce(F.col("count"), F.lit(0)),
         explain=sentence(
-            "offsets %s to %s of %s-%s expired on %s (log start %s) before they came to %s, and the mirror reported"
-            " nothing; %s acknowledged records are gone",
+            "offsets %s to %s of %s-%s expired on %s (log start %s) before they were mirrored to %s, and the mirror"
+            " reported nothing; %s acknowledged records are gone",
             *("offset", "last", "source_topic", "partition", "source", "a_start", "destination", "count"),
         ),
     )

@@ -67,7 +67,7 @@ class Lifecycle:
     # --- records -----------------------------------------------------------------------------------------------
 
     async def save(self, records: Sequence[PartitionRecord]) -> None:
-        """Store records, then adopt them. Raises MirrorError when they cannot be stored, are in doubt, or belong to
+        """Store records, then adopt them. Raises MirrorError when they cannot be stored, may be stale, or belong to
         another process.
 
         They are changes of the records as of the call: a change that is being stored meanwhile is not undone.

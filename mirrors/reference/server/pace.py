@@ -20,5 +20,5 @@ def rest(size: int, passed_s: float) -> float:
 
 
 def look_after(least_s: float, partitions: int) -> float:
-    """Seconds between two periodic snapshots with so many partitions."""
+    """Seconds between two periodic snapshots with this many partitions."""
     return least_s + partitions * _PARTITION_S

@@ -37,7 +37,7 @@ def verbatim(producer_id: int, _: int) -> int:
 
 
 def negated(producer_id: int, _: int) -> int:
-    """-(id+2): what the first text of the design asked for. Applied twice it gives the id again."""
+    """-(id+2): as in the first text of the design. Applied twice it gives the id again."""
     return -(producer_id + 2)
 
 
