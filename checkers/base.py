@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Severity(StrEnum):
-    """How bad an anomaly is (CHECKERS.md)."""
+    """How bad an anomaly is (docs/checkers.md)."""
 
     S1 = "S1"  # loss or corruption
     S2 = "S2"  # isolation or order

@@ -11,7 +11,7 @@ Read_committed isolation, under which a reader sees only what was committed befo
 
 Process and real-time order are not edges. Nor are anti-dependencies (rw): a consumer's position is not a predicate.
 
-The graph stays on Spark: workers process its tangles (`tangles`) in bundles. One tangle must fit a worker;
+The graph stays on Spark: workers process its tangles (`graph.partitioning`) in bundles. One tangle must fit a worker;
 above `MOST_EDGES` the checker gives no answer, and the verdict is unknown.
 """
 
