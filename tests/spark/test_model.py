@@ -97,7 +97,7 @@ def test_where_healing_failed_nothing_is_proven_and_nobody_accused(results: Resu
     assert "the harness could not heal: broker of e0002-" in judgement.why
     assert not [f for f in judgement.findings if f.breaches and f.kind.severity is not Severity.UNKNOWN]
     found = {r["kind"] for e in together.clean for r in together.anomalies.get(e.prefix, [])}
-    assert {"mirror_loss", "stuck"} <= found, "what never came is in the tables, for who wants to look"
+    assert "mirror_loss" in found, "what never came is in the tables, for who wants to look"
 
 
 @pytest.mark.parametrize("sort", SORTS)
