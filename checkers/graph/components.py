@@ -1,7 +1,8 @@
 """Strongly connected components of a directed graph, and a shortest cycle of one. Plain Python, no Spark.
 
 Spark hands over tangles (`graph.partitioning`): parts of the graph that share no cycle with the rest. Nodes are
-any integers. """
+any integers.
+"""
 
 from __future__ import annotations
 
