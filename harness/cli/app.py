@@ -127,13 +127,14 @@ def claims(
     names: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="these claims only")] = None,
     out: OutOption = Path("runs"),
     run: Annotated[bool, typer.Option("--run", help="run the tests that no stored run covers yet (hours)")] = False,
+    published: Annotated[Path | None, typer.Option(help="count the runs of this claims.json, too")] = None,
     write: Annotated[Path | None, typer.Option(help="write claims.md and claims.html into this folder")] = None,
     master: MasterOption = "local[*]",
 ) -> None:
     """The design threads' claims, and findings of stored runs of the reference mirror."""
     from harness.cli.claims import show_claims
 
-    raise typer.Exit(show_claims(names or (), out=out, run=run, write=write, master=master))
+    raise typer.Exit(show_claims(names or (), out=out, run=run, published=published, write=write, master=master))
 
 
 @app.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -16,9 +15,6 @@ from harness.core.errors import EXIT_FAILED, EXIT_INVALID
 from harness.core.plain import plain
 from harness.core.signals import tell
 from harness.report.summary import TestOutcome, campaign_exit_code, table
-
-if TYPE_CHECKING:
-    pass
 
 
 def run_campaign(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -14,9 +13,6 @@ from harness.core import contracts
 from harness.core.progress import RichDisplay, phase
 from harness.core.remains import ready_results
 from harness.report.html import report_softly
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_path(path: Path, *, contract: str | None, master: str, as_json: bool, out: Path | None) -> int:

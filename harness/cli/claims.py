@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -14,22 +13,23 @@ from harness.core.atomic_files import write_beside
 from harness.core.errors import EXIT_VALID
 from harness.report.summary import TestOutcome, campaign_exit_code
 
-if TYPE_CHECKING:
-    pass
 
-
-def show_claims(names: Sequence[str], *, out: Path, run: bool, write: Path | None, master: str) -> int:
+def show_claims(
+    names: Sequence[str], *, out: Path, run: bool, published: Path | None, write: Path | None, master: str
+) -> int:
     """`shatter claims`. Every missing test is checked before the first one starts."""
     from harness.report import scoreboard_page as page
-    from harness.report.scoreboard import findings, load_claims, missing, named, publish, stored_results
+    from harness.report.scoreboard import findings, load_claims, missing, named, publish, read_published, stored_results
     from harness.run.plan import make_plan
 
     claims = named(load_claims(), names)
+    earlier = [] if published is None else read_published(published)
     unjudged: list[TestOutcome] = []
     if run:
-        plans = [make_plan(spec) for spec in missing(claims, stored_results(out))]
+        plans = [make_plan(spec) for spec in missing(claims, [*earlier, *stored_results(out)])]
         unjudged = [o for o in run_all(plans, out=out, keep=False, master=master, console=Console()) if not o.results]
-    stored = stored_results(out)
+    here = stored_results(out)
+    stored = [*(one for one in earlier if one.run not in {other.run for other in here}), *here]
     board = [(claim, findings(claim, stored)) for claim in claims]
     console = Console()
     shown = Table(expand=False, show_edge=False, pad_edge=False)

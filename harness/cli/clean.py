@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from harness.core.errors import EXIT_VALID, ShatterError
 from harness.core.plain import plain
 from harness.core.remains import remains, remove
-
-if TYPE_CHECKING:
-    pass
 
 
 def clean_up(*, everything: bool, runs: Path) -> int:

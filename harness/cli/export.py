@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from harness.core.errors import EXIT_VALID
 from harness.core.progress import RichDisplay, phase
-
-if TYPE_CHECKING:
-    pass
 
 
 def export_run(path: Path, *, edn: Path, cluster: str) -> int:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from harness.cli.bench import Bench
 from harness.core.errors import EXIT_VALID
-
-if TYPE_CHECKING:
-    pass
 
 
 def make_images(kafka_image: str | None, *, prune: bool = False) -> int:

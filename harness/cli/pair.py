@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -11,9 +10,6 @@ from harness.cli.bench import Bench
 from harness.cli.clean import print_removed
 from harness.core.errors import EXIT_VALID
 from harness.core.progress import RichDisplay, phase
-
-if TYPE_CHECKING:
-    pass
 
 
 def start_pair(name: str, *, brokers: int, controllers: int, kafka_image: str | None) -> int:

@@ -184,6 +184,14 @@ def published(text: str) -> list[StoredResult]:
     ]
 
 
+def read_published(path: Path) -> list[StoredResult]:
+    """Stored results from a claims.json. Raises UsageError when it is none."""
+    try:
+        return published(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is no claims.json of `shatter claims --write`: {error}") from error
+
+
 _SWITCHES: Final = frozenset(Design.__dataclass_fields__)
 
 

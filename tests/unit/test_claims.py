@@ -26,12 +26,15 @@ from harness.report.scoreboard import (
     outcome,
     publish,
     published,
+    read_published,
     stored_results,
 )
 from harness.run.plan import make_plan
 from mirrors.reference.server.design import PRESETS, design_values, parse_design
 
 pytestmark = pytest.mark.unit
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 CLAIMS = load_claims()
 TESTED = [(claim, design) for claim in CLAIMS if claim.test is not None for design in (*claim.holds, *claim.breaks)]
@@ -146,6 +149,14 @@ def test_what_is_missing_is_run_until_every_design_has_enough(tmp_path: Path) ->
         store(tmp_path, f"h{n}", "", found={})
         store(tmp_path, f"b{n}", "producer_ids=verbatim", found={"pid_swallowed": 2})
     assert missing([CLAIM], stored_results(tmp_path)) == [holds]
+
+
+def test_what_was_published_is_read_again_and_what_is_none_is_refused(tmp_path: Path) -> None:
+    assert read_published(DOCS / "claims.json")
+    (tmp_path / "c.json").write_text("[{}]")
+    for none in ("c.json", "absent.json"):
+        with pytest.raises(UsageError, match=r"is no claims\.json"):
+            read_published(tmp_path / none)
 
 
 def test_claims_are_chosen_by_name() -> None:
