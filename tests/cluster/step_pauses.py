@@ -167,7 +167,7 @@ client writes to the source; the other one takes the partition over and stops it
 Then the first goes on, with whatever it had been about to do. *held* says all that docs/crash-points.md says, and that
 the paused process changed nothing: its record and its partition are let go, the stored record is its successor's, real
 brokers lead, and every write that the destination acknowledged after the stop is readable. *seconds*: from the pause
-until the successor was where the partition had been asked to be; the session is 9 s of it.
+until the successor was where the partition had been asked to be; most of it is the session that expires.
 
 | leg | step | outcome | seconds |
 |---|---|---|---|
