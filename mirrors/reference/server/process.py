@@ -56,10 +56,15 @@ class MirrorProcess:
         self.leading = Leadership(self.hub, self.looking)
         self.mirrors = Mirrors(self.lifecycle, self.looking, self.peers, self.leading)
         self.groups = GroupSync(self.mirrors, self.lifecycle, self.audit, self.guard)
-        self.stages = Stages(
-            self.lifecycle, self.looking, self.leading, guard=self.guard, last_sync=self.groups.sync_last
-        )
         self.leader_epochs = LeaderEpochs(self.hub, self.looking, self.leading)
+        self.stages = Stages(
+            self.lifecycle,
+            self.looking,
+            self.leading,
+            self.leader_epochs,
+            guard=self.guard,
+            last_sync=self.groups.sync_last,
+        )
         self.troubles = DivergenceHandler(self.lifecycle, self.leader_epochs)
         handing_over = Reassignment(self.lifecycle, hold=self.stages.hold)
         self.sharing = Sharing(self.lifecycle, self.looking, self.peers, handing_over)

@@ -1,10 +1,9 @@
-"""Several processes share one destination's partitions: which leads what, and which takes over from one that died.
+"""Several processes share one destination's partitions: which takes over from one that died, and which gets a share.
 
-Processes are brokers with ids from 100 on; those that the controller has unfenced are alive. A new partition goes to
-the live process with the highest hash of (mirror, topic, partition, process); a partition whose process is gone goes
-to the highest among the others. Once the set of live processes is stable for some seconds, each gets its share by the
-hash (see reassignment). Only the owner writes a partition's record, so the state topic needs no locks: a process that
-takes over reads the record first, and raises the fencing token (see fencing).
+A partition whose process is gone goes to its owner among the others (see peers). Once the set of live processes is
+stable for some seconds, each gets its share by the hash (see reassignment). Only the owner writes a partition's record,
+so the state topic needs no locks: a process that takes over reads the record first, and raises the fencing token (see
+fencing).
 """
 
 from __future__ import annotations

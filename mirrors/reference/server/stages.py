@@ -39,14 +39,6 @@ LastSync = Callable[[Iterable[str]], Awaitable[None]]
 """Sync the groups of these mirrors a last time, for the partitions that are being stopped."""
 
 
-async def no_guard(_: Sequence[str], __: bool) -> None:
-    """Nothing is guarded."""
-
-
-async def no_sync(_: Iterable[str]) -> None:
-    """No groups are synced."""
-
-
 class Stages:
     """Registers its work with the life cycle. guard: keeps topics read-only while the process is dead."""
 
@@ -55,9 +47,10 @@ class Stages:
         lifecycle: Lifecycle,
         looking: MetadataSnapshots,
         leading: Leadership,
+        leader_epochs: LeaderEpochs,
         *,
-        guard: Guard = no_guard,
-        last_sync: LastSync = no_sync,
+        guard: Guard,
+        last_sync: LastSync,
     ) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
@@ -65,8 +58,8 @@ class Stages:
         self._guard = guard
         self._last_sync = last_sync
         self._leading = leading
+        self._leader_epochs = leader_epochs
         self._finishing = Finishing(lifecycle, feed=self._feed)
-        self._bumping = LeaderEpochs(lifecycle.hub, looking, leading)
         lifecycle.work = {
             S.PREPARING: self.prepare,
             S.MIRRORING: self.mirror,
@@ -290,7 +283,7 @@ class Stages:
             for led in own_epochs:
                 led.feed = Feed.HELD
                 self._hub.rewind(led)
-            await self._bumping.begin_epochs(own_epochs)
+            await self._leader_epochs.begin_epochs(own_epochs)
         for mirrored in longer:
             led, end = mirrored.led, ends[mirrored]
             _LOG.warning("%s: cut from %d to %d: %s", mirrored.name, led.log_end, end, why)
