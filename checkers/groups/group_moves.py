@@ -8,7 +8,8 @@ it on any cluster. Local writes count as never processed. The cause does not mat
 an offset that local writes had passed.
 `group_rewind` proves: the group rereads more records that it had processed on the source than the mirror's last known
 lag, one commit interval (the longest step between its commits) and, for MirrorMaker 2, the spacing of its offset syncs
-allow together.
+allow together. For a group that moved while the mirror was still running, only what it had committed before the mirror
+wrote the offset counts as processed: offsets are synced periodically, and for the last time when the mirror is stopped.
 
 Cannot see: a group whose first poll returned nothing and did not report its position; records of the source whose
 acknowledged offset is unknown; a group that was on the destination before; records that expired before the evidence.
@@ -42,7 +43,8 @@ REWIND = AnomalyKind(
     told="let groups reread more than allowed",
     section=4,
     what="a group that resumes on the destination rereads at most lag, commit interval and sync spacing",
-    limitations="the lag between the last snapshot and the stop; records whose source offset is unknown",
+    limitations="the lag between the last snapshot and the stop; offsets that are synced late while the mirror runs; "
+    "records whose source offset is unknown",
     sources=("KIP-1279", "KIP-545", "KAFKA-14666"),
     requires=("ops", "op_records", "group_offsets"),
 )
@@ -75,8 +77,8 @@ def _rewinds(t: Tables) -> DataFrame:
     read = t.reads.where("value is not null and group is not null")
     read = read.select("cluster", "group", "topic", "partition", "value").distinct()
     rows = read.join(moved, list(GROUP)).join(places(t), "value")
-    again = rows.where("sent_on = source and sent_at < processed")
-    again = again.groupBy(*GROUP, "source", "origin_topic", "resumed", "op_index", "synced", "processed").agg(
+    again = rows.where("sent_on = source and sent_at < owed")
+    again = again.groupBy(*GROUP, "source", "origin_topic", "resumed", "op_index").agg(
         F.countDistinct("value").alias("again")
     )
     place = ["source", "group", "origin_topic", "partition"]

@@ -121,8 +121,9 @@ def out_of_range(t: Tables) -> DataFrame:
 def moves(t: Tables) -> DataFrame:
     """Groups that resumed on a destination after a mirror had written their offset there, or after it was stopped
     without having done so: GROUP, origin_topic, kind, resumed (position of their first poll), op_index, time_ns
-    (of that poll), synced (the last offset written before; null: none), processed (offset on the source from which on
-    the group had processed nothing; null: unknown)."""
+    (of that poll), synced (the last offset written before; null: none), synced_ns (since when it is there), processed
+    (offset on the source from which on the group had processed nothing; null: unknown), owed (the same, of what the
+    mirror had to know: `_owed`)."""
     found = t.once("group_moves", _moves)
     assert found is not None
     return found
@@ -146,16 +147,36 @@ def _moves(t: Tables) -> DataFrame:
     first = first.groupBy(*GROUP).agg(F.min_by(F.struct("resumed", "op_index", "time_ns"), "op_index").alias("f"))
     first = first.select(*GROUP, "f.*")
     rows = until.join(F.broadcast(first), list(GROUP)).where("at_ns <= time_ns")
-    last = F.max_by(F.struct(F.col("offset").alias("synced"), "source_offset"), "at_ns")
-    rows = rows.groupBy(*GROUP, "origin_topic", "kind", "resumed", "op_index", "time_ns").agg(last.alias("l"))
-    rows = rows.select("*", "l.*").drop("l").withColumn("source", source_of("cluster"))
-    done = (
-        commits(t)
-        .groupBy(F.col("cluster").alias("source"), "group", "origin_topic", "partition")
-        .agg(F.max(F.coalesce(F.col("processed") + 1, "offset")).alias("done"))
+    seen = F.struct("at_ns", F.col("offset").alias("synced"), "source_offset")
+    rows = rows.groupBy(*GROUP, "origin_topic", "kind", "resumed", "op_index", "time_ns").agg(
+        F.array_sort(F.collect_list(seen)).alias("seen")
     )
-    rows = rows.join(done, ["source", "group", "origin_topic", "partition"], "left")
-    return rows.withColumn("processed", F.coalesce("done", "source_offset")).drop("done", "source_offset")
+    last = F.element_at("seen", -1)
+    rows = rows.withColumns({"synced": last["synced"], "source_offset": last["source_offset"]})
+    there = F.filter("seen", lambda one: one["synced"].eqNullSafe(F.col("synced")))
+    rows = rows.withColumns({"synced_ns": there[0]["at_ns"], "source": source_of("cluster")}).drop("seen")
+    return _with_processed(t, rows).drop("source_offset")
+
+
+def _with_processed(t: Tables, rows: DataFrame) -> DataFrame:
+    """Add processed and owed. owed leaves out what the group committed on the source after the mirror had written the
+    offset from which it resumes, if it moved before the mirror was stopped: a mirror syncs offsets from time to time,
+    and only its stop syncs them a last time."""
+    place = ["source", "group", "origin_topic", "partition"]
+    done = commits(t).withColumnRenamed("cluster", "source").withColumnRenamed("time_ns", "done_ns")
+    done = done.select(*place, "done_ns", F.coalesce(F.col("processed") + 1, "offset").alias("done"))
+    stops = stop_begins(t).select("cluster", F.col("begin").alias("stopped_ns"))
+    if t.stored.imported and t.has("mirror_states"):
+        stops = stops.unionByName(_stopped(t).select("cluster", F.col("at_ns").alias("stopped_ns")))
+    stops = F.broadcast(stops.groupBy("cluster").agg(F.min("stopped_ns").alias("stopped_ns")))
+    rows = rows.join(stops, "cluster", "left").join(done, place, "left")
+    before = F.coalesce(F.col("time_ns") < F.col("stopped_ns"), F.lit(True))
+    due = ~before | F.col("synced_ns").isNull() | (F.col("done_ns") <= F.col("synced_ns"))
+    kept = [name for name in rows.columns if name not in ("done", "done_ns")]
+    rows = rows.groupBy(*kept).agg(F.max("done").alias("done"), F.max(F.when(due, F.col("done"))).alias("due"))
+    rows = rows.withColumn("processed", F.coalesce("done", "source_offset"))
+    owed = F.when(F.col("done").isNull(), F.col("source_offset")).otherwise(F.coalesce("due", F.lit(0)))
+    return rows.withColumn("owed", owed).drop("done", "due", "stopped_ns")
 
 
 def _left_out(t: Tables, synced: DataFrame) -> DataFrame | None:
@@ -164,15 +185,19 @@ def _left_out(t: Tables, synced: DataFrame) -> DataFrame | None:
     `missing` groups."""
     if not t.stored.imported or not t.has("mirror_states"):
         return None
-    stops = t.table("mirror_states").where("state in ('STOPPED', 'PAUSED') and topic is not null")
-    stops = stops.groupBy(*PARTITION).agg(F.min("time_ns").alias("at_ns"))
-    stops = stops.withColumns({"source": source_of("cluster"), "origin_topic": t.canonical()})
+    stops = _stopped(t).withColumns({"source": source_of("cluster"), "origin_topic": t.canonical()})
     own = commits(t).select(F.col("cluster").alias("source"), "group", "origin_topic", "partition").distinct()
     rows = own.join(F.broadcast(stops), ["source", "origin_topic", "partition"])
     rows = rows.join(synced.select(*GROUP).distinct(), list(GROUP), "left_anti")
     none = F.lit(None).cast("bigint")
     given = {"kind": F.lit("consumer"), "offset": none, "source_offset": none}
     return rows.withColumns(given).select(*GROUP, "kind", "origin_topic", "offset", "source_offset", "at_ns")
+
+
+def _stopped(t: Tables) -> DataFrame:
+    """When each partition was first seen without a mirror that carries it on: PARTITION, at_ns."""
+    rows = t.table("mirror_states").where("state in ('STOPPED', 'PAUSED') and topic is not null")
+    return rows.groupBy(*PARTITION).agg(F.min("time_ns").alias("at_ns"))
 
 
 def commits(t: Tables) -> DataFrame:

@@ -81,6 +81,13 @@ def test_rewinds_and_translations(spark: SparkSession, tmp_path: Path) -> None:
             h.commit(name, "A", offset)
         h.sync(name, synced, source_offset=synced)
         reads(h, name, synced, *(f"v{i}" for i in range(synced, 10)))
+    # It moves before the mirror is stopped, and before the next periodic sync.
+    mirrored(h, "early", carried=10)
+    h.commit("early", "A", 2)
+    h.sync("early", 2, source_offset=2)
+    for offset in (4, 6, 8, 10):
+        h.commit("early", "A", offset)
+    reads(h, "early", 2, *(f"v{i}" for i in range(2, 10)))
     # MirrorMaker's copies lie lower on B: v4 … v9 of A at 0 … 5 of B.
     for name, offset in (("true", 3), ("ahead", 4)):
         h.send(f"p {name}", "A", name, 0, *(f"{name}/v{i}" for i in range(10)), offset=0)
@@ -94,6 +101,19 @@ def test_rewinds_and_translations(spark: SparkSession, tmp_path: Path) -> None:
         ("checkpoint_rewind", "back", "B", "back", 12, None),
         ("group_rewind", None, "B", "far", 2, None),
     ]
+
+
+def test_a_stop_has_to_sync_what_was_committed_until_then(spark: SparkSession, tmp_path: Path) -> None:
+    h = Story(**STRICT)
+    mirrored(h, "late", carried=10)
+    h.commit("late", "A", 2)
+    h.sync("late", 2, source_offset=2)
+    for offset in (4, 6, 8, 10):
+        h.commit("late", "A", offset)
+    for kind in ("invoke", "ok"):
+        h.event("nemesis", kind, "mirror_stop", cluster="B")
+    reads(h, "late", 2, *(f"v{i}" for i in range(2, 10)))
+    assert judged(spark, h, tmp_path / "run") == [("group_rewind", None, "B", "late", 2, None)]
 
 
 def test_commits(spark: SparkSession, tmp_path: Path) -> None:

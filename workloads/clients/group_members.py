@@ -31,7 +31,9 @@ from workloads.values import Names, next_process
 log = logging.getLogger(__name__)
 
 COMMIT_S: Final = 0.5
-SYNCED_S: Final = 6.0  # how long a moving member waits for the mirror to sync its group's offsets
+LONGEST_STAY_S: Final = 6.0  # by so much a stay is extended until the group has committed an offset
+SYNCED_S: Final = 10.0  # how long a moving member waits for the mirror to sync its group's offsets
+STEADY_S: Final = 3.0  # and how long for translated offsets, which may stay lower, to stop rising
 READY_S: Final = 3.0
 _READY_STEP_S: Final = 0.05
 _BATCH: Final = 500
@@ -94,6 +96,8 @@ class Member:
         self._next: dict[Partition, tuple[int, int | None]] = {}  # processed: next offset, leader epoch
         self._committed: dict[Partition, int] = {}
         self._stands = False  # whether it has committed at this place
+        self._reached: dict[tuple[int, int], int] = {}  # committed at this place, by number of topic and partition
+        self._left_at: dict[tuple[int, int], int] = {}  # and at the place before
 
     def run(self) -> None:
         """Work at each place until its time is over, at the last one until asked to stop."""
@@ -102,6 +106,7 @@ class Member:
                 return
             self._place = place
             self._stands = False
+            self._left_at, self._reached = self._reached, {}
             place.await_ready(self._stop)
             self._work(place.stay.seconds)
 
@@ -116,7 +121,7 @@ class Member:
             if until is None or self._stop.is_set():
                 return self._stop.is_set()
             late = time.monotonic() - until
-            return late >= 0 and (self._stands or late >= SYNCED_S)
+            return late >= 0 and (self._stands or late >= LONGEST_STAY_S)
 
         while not over():
             self._open()
@@ -245,6 +250,8 @@ class Member:
         if answer.type is OpType.OK:
             self._stands = True
             self._committed.update({p: at[0] for p, at in due.items()})
+            topics = self._place.topics
+            self._reached.update({(topics.index(t), p): at[0] for (t, p), at in due.items()})
         elif answer.type is OpType.INFO:
             self._process = next_process(self._process)
         if answer.error is not None and answer.error.fatal():
@@ -263,17 +270,24 @@ class Member:
         return offsets
 
     def _await_synced(self) -> None:
-        """Wait until the mirror has written the group's offsets, as an operator would before moving the consumers."""
-        until = time.monotonic() + SYNCED_S
-        while time.monotonic() < until and not self._stop.is_set():
+        """Wait until the mirror has written the offsets with which the group left the place before, as an operator does
+        before moving the consumers. A mirror that translates offsets may write lower ones: wait until they stay."""
+        began = since = time.monotonic()
+        seen: dict[Partition, int] = {}
+        while (now := time.monotonic()) - began < SYNCED_S and not self._stop.is_set():
             try:
                 topics = {t: self._consumer.list_topics(t, timeout=_LOOK_S).topics[t] for t in self._place.topics}
             except KafkaException as error:
                 log.debug("%s: looking for topics: %s", self._client, error)
                 topics = {}
             partitions = [(t, p) for t, found in topics.items() for p in sorted(found.partitions)]
-            if partitions and len(self._fetch_offsets(partitions)) == len(partitions):
-                return
+            offsets = self._fetch_offsets(partitions) if partitions else {}
+            if offsets != seen:
+                seen, since = offsets, now
+            if partitions and len(offsets) == len(partitions):
+                numbers = {(number, p): offsets[t, p] for number, t in enumerate(topics) for p in topics[t].partitions}
+                if now - since >= STEADY_S or all(numbers[at] >= left for at, left in self._left_at.items()):
+                    return
             self._stop.wait(_PAUSE_S)
 
     # --- helpers ------------------------------------------------------------------------------------------
