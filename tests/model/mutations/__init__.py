@@ -1,1 +1,1 @@
-"""One thing made wrong in an example that was right: what the judge must call it, and what must come with it."""
+"""Mutations break one thing in a correct example: what the judge must report, and what may come with it."""

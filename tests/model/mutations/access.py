@@ -12,7 +12,7 @@ S = 10**9
 
 @mutation("epoch_invariant", form="log", stage=Stage.LOGS)
 def lower_a_leader_epoch(v: Victim) -> bool:
-    """In the log of A an earlier batch has a greater leader epoch than a later one."""
+    """In A's log an earlier batch has a higher leader epoch than a later one."""
     part = v.rng.choice(v.w.a.partitions)
     if len(part.log.batches) < 2:
         return False
@@ -23,7 +23,7 @@ def lower_a_leader_epoch(v: Victim) -> bool:
 
 @mutation("epoch_invariant", form="behind", scenario="failover", trouble=("elections",))
 def fall_behind_in_epochs(v: Victim) -> bool:
-    """B's leader epoch before the stop is lower than one that A had long shown."""
+    """Before the stop, B's leader epoch is lower than one that A showed long before."""
     for part in v.w.a.partitions:
         looks = [r for r in v.rows("log_ends", cluster="A", partition=part.number) if r["time_ns"] < 47 * S]
         if max(r["leader_epoch"] for r in looks) > 0:
@@ -36,7 +36,7 @@ def fall_behind_in_epochs(v: Victim) -> bool:
 
 @mutation("epoch_invariant", form="local", stage=Stage.LOGS, scenario="failover")
 def write_under_the_mirrored_epoch(v: Victim) -> bool:
-    """The first local write on B has the leader epoch of the mirrored records."""
+    """The first local write on B has the same leader epoch as the mirrored records."""
     for part in v.w.b.partitions:
         cut = v.w.cuts[part.number]
         mirrored = [b.epoch for p, b in v.batches("B", origin="A") if p is part]
@@ -51,7 +51,7 @@ def write_under_the_mirrored_epoch(v: Victim) -> bool:
 
 @mutation("epoch_invariant", form="stalled", scenario="failover", consumers=1)
 def stall_a_consumer(v: Victim) -> bool:
-    """A consumer of B is refused for its leader epoch, and never reads again."""
+    """A consumer of B is refused with FENCED_LEADER_EPOCH and never reads again."""
     polls = [op for op in v.ops.values() if op["f"] == "poll" and op["cluster"] == "B" and op["phase"] != "final"]
     if not polls:
         return False
@@ -67,7 +67,7 @@ def stall_a_consumer(v: Victim) -> bool:
 
 @mutation("written_while_mirrored", form="accepted", scenario="failover", trouble=())
 def write_before_the_stop(v: Victim) -> bool:
-    """A write to B was accepted while the partition was mirrored."""
+    """A write to B is accepted while the partition is still mirrored."""
     for op in list(v.ops.values()):
         if op["f"] == "send" and op["cluster"] == "B" and op["type"] == "ok" and op.get("txn") is None:
             invoke = v.ops[op["invoke_index"]]
@@ -80,7 +80,7 @@ def write_before_the_stop(v: Victim) -> bool:
 
 @mutation("written_while_mirrored", form="unclear", scenario="steady")
 def refuse_without_a_reason(v: Victim) -> bool:
-    """A write to B is refused with an error that says nothing."""
+    """A write to B is refused with an error that does not give the reason."""
     row = {"action": "send", "topic": v.w.b.topic, "partition": 0, "value": v.w.book.name("refused")}
     v.w.book.now = 30 * S
     process = v.w.process("p")
@@ -90,7 +90,7 @@ def refuse_without_a_reason(v: Victim) -> bool:
 
 @mutation("state_graph", form="edge", scenario="failover")
 def take_a_stop_back(v: Victim) -> bool:
-    """A partition is seen mirroring between STOPPING and STOPPED."""
+    """A partition is MIRRORING between STOPPING and STOPPED."""
     row = v.pick(v.rows("mirror_states", state="STOPPING"))
     if row is None:
         return False
@@ -100,7 +100,7 @@ def take_a_stop_back(v: Victim) -> bool:
 
 @mutation("state_graph", form="refused", trouble=(), scenario="steady")
 def obey_a_refused_operation(v: Victim) -> bool:
-    """A pause was refused, and yet the partition is paused."""
+    """A pause is refused, and yet the partition is PAUSED."""
     v.w.book.now = 64 * S
     target = [{"action": "target", "topic": v.w.b.topic, "partition": 0}]
     admin = v.w.book.name("admin")
@@ -113,7 +113,7 @@ def obey_a_refused_operation(v: Victim) -> bool:
 
 @mutation("acl_lost", form="local", access=True)
 def delete_a_local_rule(v: Victim) -> bool:
-    """A DENY rule that exists on B only goes away by nobody's hand."""
+    """A DENY rule that exists on B only disappears, though no administrator deleted it."""
     looks = [r for r in v.rows("acls", cluster="B", event="look") if r["time_ns"] > 80 * S]
     row = v.pick([r for r in looks if (r["binding"] or "").startswith("DENY")])
     if row is None:
@@ -124,7 +124,7 @@ def delete_a_local_rule(v: Victim) -> bool:
 
 @mutation("acl_lost", form="stale", access=True, scenario="steady", trouble=())
 def keep_a_removed_rule(v: Victim) -> bool:
-    """A rule that was removed from A stays on B to the end."""
+    """A mirrored rule that was deleted on A stays on B to the end."""
     gone = [r for r in v.rows("acls", cluster="A", event="delete") if r["binding"] not in v.w.a.acls]
     row = v.pick(gone)
     if row is None:
@@ -146,7 +146,7 @@ def keep_a_removed_rule(v: Victim) -> bool:
 
 @mutation("config_reverted", form="retention", access=True, scenario="failover")
 def revert_a_retention(v: Victim) -> bool:
-    """After the stop B's retention is the old source's again, and no administrator set it."""
+    """After the stop B's retention reverts to the old source's, though no administrator set it."""
     looks = v.rows("configs", cluster="B", event="look", name="retention.ms")
     before = [r for r in looks if 58 * S < r["time_ns"] < 80 * S]
     last = [r for r in looks if r["time_ns"] > 80 * S]
@@ -158,7 +158,7 @@ def revert_a_retention(v: Victim) -> bool:
 
 @mutation("config_reverted", form="other", access=True, scenario="failover")
 def go_on_syncing_configs(v: Victim) -> bool:
-    """The mirror changes a configuration of B after the stop."""
+    """The mirror changes a topic configuration of B after the stop."""
     v.w.book.now = 66 * S
     row = {"cluster": "B", "event": "alter", "actor": "mirror", "topic": v.w.b.topic}
     v.w.book.row("configs", **row, name="max.message.bytes", value="9")
@@ -167,7 +167,7 @@ def go_on_syncing_configs(v: Victim) -> bool:
 
 @mutation("name_leak")
 def tell_a_stranger(v: Victim) -> bool:
-    """Somebody without rights on mirrors learns one's name from an error text."""
+    """A principal without rights on mirrors learns a mirror's name from an error message."""
     principal, mirror = f"User:{v.w.book.name('eve')}", v.w.book.name("mirror")
     row = {"cluster": "B", "principal": principal, "surface": "error_text", "mirror": mirror}
     v.w.book.row("mirror_names", **row, entitled=False)
@@ -183,7 +183,7 @@ def _metrics(v: Victim, **looks: list[int]) -> None:
 
 @mutation("memory", form="bound")
 def take_too_much_memory(v: Victim) -> bool:
-    """A mirror's memory rises by more than its fetchers may hold."""
+    """A mirror's memory grows by more than its fetchers may buffer."""
     _metrics(v, fetcher_threads=[2, 2], fetch_response_max_bytes=[50, 50], memory_bytes=[100, 900])
     return True
 

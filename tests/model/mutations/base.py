@@ -1,4 +1,4 @@
-"""What a mutation is, and the registry. A mutation bites an example, or says that there is nothing in it to bite on."""
+"""What a mutation is, and the registry. A mutation breaks an example, or returns False where it does not apply."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from model.plan import Plan
 from model.world import World
 
 TRIES = 400
-"""Examples that a mutation may look at until it has bitten often enough."""
+"""Examples that are tried until a mutation has applied to enough of them."""
 
 
 class Stage(Enum):
-    """LOGS: the logs are changed before the final reads, so that these and the evidence show it. TABLES: what was
-    written down is changed afterwards."""
+    """LOGS: the logs are changed before the final reads, so that these and the evidence show it. TABLES: the stored
+    tables are changed afterwards."""
 
     LOGS = "logs"
     TABLES = "tables"
@@ -27,7 +27,8 @@ class Stage(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Mutation:
-    """kind, form: what must be found. may: kinds that may come with it → why. plan: what examples must be like."""
+    """kind, form: what must be found. may: kinds that may come with it → why. plan: required fields of the plan.
+    bite: applies it; False where the example has nothing to apply it to."""
 
     name: str
     what: str
@@ -40,11 +41,11 @@ class Mutation:
 
     @property
     def sort(self) -> str:
-        """The sort of examples that it bites."""
+        """The sort of examples that it applies to."""
         return Plan(seed=0, **self.plan).sort  # type: ignore[arg-type]
 
     def bitten(self, count: int, *, first: int) -> list[Example]:
-        """That many examples with this fault, named from number `first` on. Fewer only if TRIES examples do not do."""
+        """That many examples with this fault, numbered from `first`. Fewer only if TRIES examples do not suffice."""
         found: list[Example] = []
         for drawn in drawn_plans(TRIES):
             if len(found) == count:

@@ -1,4 +1,4 @@
-"""All mutations, and the kinds that none of them can reach, each with the reason and with what tests it instead."""
+"""All mutations, and the kinds that no mutation covers, each with the reason and with what tests it instead."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["MUTATIONS", "OUT_OF_REACH", "Mutation"]
 
 MODULES = (clients, isolation, mirrored, stops, producers, groups, access, stores, translated, reported)
 OUT_OF_REACH: dict[str, str] = {
-    "cycle_G0": "Kafka allows it, and clean examples show it by themselves; planted in tests/spark",
-    "thin": "the floor is one of the whole run, and a run packs many examples; planted in tests/spark",
+    "cycle_G0": "Kafka allows it, and clean examples already contain it; planted in tests/spark",
+    "thin": "the floor applies to the whole run, and a run packs many examples; planted in tests/spark",
     "duplicate_or_aborted": "it needs a destination without any log; planted in tests/spark",
-    "state_key_skew": "the mirrors' state topic is one for all examples of a run; planted in tests/spark",
+    "state_key_skew": "all examples of a run share one mirror state topic; planted in tests/spark",
 }

@@ -1,4 +1,4 @@
-"""Section 1: what clients saw. One thing is changed in what they wrote down, or in a log that they then read."""
+"""Section 1: what clients saw. One thing is changed in the history, or in a log that clients then read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from model.logs import batch
 from model.mutations.base import Stage, mutation
 from model.mutations.victim import SURE, Poll, Victim, valued
 
-SEQUENCES = "the batch that is gone leaves a hole in its producer's sequences"
-PASSED = "readers that had been given it before prove that later ones passed it over"
+SEQUENCES = "the missing batch leaves a gap in its producer's sequences"
+PASSED = "readers that were given it before prove that later ones skipped it"
 
 
 @mutation(
@@ -20,7 +20,7 @@ PASSED = "readers that had been given it before prove that later ones passed it 
     may={"sequence_gap": SEQUENCES, "poll_skip": PASSED},
 )
 def drop_a_local_write(v: Victim) -> bool:
-    """An acknowledged write to B after the failover goes away on every replica."""
+    """An acknowledged write to B after the failover disappears from every replica."""
     found = v.pick(v.inner(v.batches("B", transactional=False)))
     if found is None:
         return False
@@ -36,7 +36,7 @@ def drop_a_local_write(v: Victim) -> bool:
     may={"sequence_gap": SEQUENCES, "poll_skip": PASSED},
 )
 def drop_on_both_sides(v: Victim) -> bool:
-    """An acknowledged write goes away on A and on B alike: A's loss, not the mirror's."""
+    """An acknowledged write disappears from both A and B: A lost it, not the mirror."""
     found = v.pick(v.inner(v.batches("A", transactional=False)))
     if found is None:
         return False
@@ -45,9 +45,11 @@ def drop_on_both_sides(v: Victim) -> bool:
     return True
 
 
-@mutation("lost_write", form="unreadable", may={"poll_skip": "the same reader was given what lies on both sides of it"})
+@mutation(
+    "lost_write", form="unreadable", may={"poll_skip": "the same reader was given the records before and after it"}
+)
 def leave_out_of_final_reads(v: Victim) -> bool:
-    """No final read returns an acknowledged record, though all are complete; there is no log to look at."""
+    """No final read returns an acknowledged record, though all are complete; no log was captured."""
     fate = v.pick([f for f in v.sure("A", transactional=False) if f.offset >= v.w.a.partitions[f.partition].start])
     if fate is None:
         return False
@@ -62,7 +64,7 @@ def leave_out_of_final_reads(v: Victim) -> bool:
 
 @mutation("unseen", may={})
 def cut_the_final_read_off(v: Victim) -> bool:
-    """The final reads of a partition of A bring nothing and say so, and nobody looked at its log."""
+    """The final reads of a partition of A are incomplete and return nothing, and its log was not captured."""
     fate = v.pick(v.sure("A", transactional=False))
     if fate is None:
         return False
@@ -80,7 +82,7 @@ def cut_the_final_read_off(v: Victim) -> bool:
 
 @mutation("duplicate", stage=Stage.LOGS, scenario="failover")
 def copy_a_local_write(v: Victim) -> bool:
-    """A write to B is appended once more, as a plain producer's retry would be."""
+    """A write to B is appended twice, as by a retry of a producer without idempotence."""
     found = v.pick(v.batches("B", transactional=False))
     if found is None:
         return False
@@ -89,9 +91,9 @@ def copy_a_local_write(v: Victim) -> bool:
     return True
 
 
-@mutation("inconsistent_offsets", may={"duplicate": "the value that was read there is at its own offset, too"})
+@mutation("inconsistent_offsets", may={"duplicate": "the value that was read there is at its own offset too"})
 def read_another_value(v: Victim) -> bool:
-    """One live reader is given, at one offset, the record of another offset of that partition."""
+    """A reader under load is given, at one offset, the record of another offset of that partition."""
     for poll in v.rng.sample(polls := v.polls(phase="load"), len(polls)):
         values = {}
         for row in poll.records:
@@ -105,7 +107,7 @@ def read_another_value(v: Victim) -> bool:
 
 @mutation("phantom", form="unsent", may={"inconsistent_offsets": "the log holds another value at that offset"})
 def read_what_nobody_sent(v: Victim) -> bool:
-    """One live reader is given a value that nobody ever sent."""
+    """A reader under load is given a value that no client ever sent."""
     poll = v.pick(v.polls(phase="load"))
     if poll is None:
         return False
@@ -115,7 +117,7 @@ def read_what_nobody_sent(v: Victim) -> bool:
 
 @mutation("phantom", form="unsent", stage=Stage.LOGS, scenario="failover")
 def write_what_nobody_sent(v: Victim) -> bool:
-    """A record appears on B that nobody sent to any cluster."""
+    """B's log holds a record that no client sent to any cluster."""
     part = v.rng.choice(v.w.b.partitions)
     v.add(part, batch([(None, v.w.book.name("ghost"))], time_ms=v.w.book.now_ms))
     return True
@@ -123,7 +125,7 @@ def write_what_nobody_sent(v: Victim) -> bool:
 
 @mutation("misplaced")
 def read_it_from_another_topic(v: Victim) -> bool:
-    """A reader is given a record under another topic's name."""
+    """A poll returns a record under another topic's name."""
     poll = v.pick(v.polls(phase="load"))
     if poll is None:
         return False
@@ -139,7 +141,7 @@ def read_it_from_another_topic(v: Victim) -> bool:
     may={"poll_skip": PASSED},
 )
 def move_to_another_partition(v: Victim) -> bool:
-    """A write to B lies in the other partition."""
+    """A write to B is stored in the other partition."""
     found = v.pick(v.inner(v.batches("B", transactional=False, idempotent=False)))
     if found is None:
         return False
@@ -151,7 +153,7 @@ def move_to_another_partition(v: Victim) -> bool:
 
 @mutation("aborted_read", form="failed", stage=Stage.LOGS, scenario="failover")
 def refused_and_written(v: Victim) -> bool:
-    """A send that B refused for certain is in its log."""
+    """B's log holds a record whose send definitely failed."""
     fate = v.pick([f for f in v.fates.values() if f.outcome == "failed" and f.cluster == "B"])
     if fate is None:
         return False
@@ -167,10 +169,10 @@ def refused_and_written(v: Victim) -> bool:
     consumers=0,
     groups=0,
     share=False,
-    may={"ack_mismatch": "both were told the other's offset"},
+    may={"ack_mismatch": "each was acknowledged with the other's offset"},
 )
 def swap_two_writes(v: Victim) -> bool:
-    """Two writes of one producer to B change places in the log."""
+    """Two writes of one producer to B are swapped in the log."""
     found = v.batches("B", transactional=False, idempotent=False)
     for part, one in found:
         for other_part, two in found:
@@ -183,7 +185,7 @@ def swap_two_writes(v: Victim) -> bool:
 
 
 def _middle(v: Victim, *, most_gap: int = 1) -> tuple[Poll, int] | None:
-    """A live poll and the number of a record with records of its partition on both sides, all of them certain."""
+    """A poll under load and the number of a record with acknowledged neighbors of its partition on both sides."""
     choices = []
     for poll in v.polls(phase="load"):
         for i in range(1, len(poll.records) - 1):
@@ -212,7 +214,7 @@ def _start(v: Victim, poll: Poll, i: int) -> int:
 
 @mutation("poll_skip", form="assigned", consumers=2, trouble=(), producers=("idempotent", "plain"))
 def begin_to_read_too_late(v: Victim) -> bool:
-    """The first poll of a consumer after an assignment leaves out the first record of the place that it was given."""
+    """The first poll of a consumer after an assignment leaves out the record at the assigned offset."""
     place: dict[tuple[str, int], int] = {}
     choices = []
     for op in v.ops.values():
@@ -232,9 +234,7 @@ def begin_to_read_too_late(v: Victim) -> bool:
     return chosen is not None
 
 
-@mutation(
-    "nonmonotonic_poll", form="internal", may={"poll_skip": "going forward again it passes over what it had read"}
-)
+@mutation("nonmonotonic_poll", form="internal", may={"poll_skip": "it later skips what it had already read"})
 def swap_within_a_poll(v: Victim) -> bool:
     """A poll returns two records in the wrong order."""
     found = _middle(v)
@@ -242,15 +242,15 @@ def swap_within_a_poll(v: Victim) -> bool:
         return False
     poll, i = found
     if poll.op.get("group") in {row["group"] for row in v.tables["group_offsets"] if row["kind"] == "share"}:
-        return False  # its members are promised no order
+        return False  # share groups do not guarantee order
     one, two = poll.records[i - 1], poll.records[i]
     one["position"], two["position"] = two["position"], one["position"]
     return True
 
 
-@mutation("nonmonotonic_send", may={"ack_mismatch": "both records are at the offset that the other was told"})
+@mutation("nonmonotonic_send", may={"ack_mismatch": "each record is at the offset that was acknowledged for the other"})
 def swap_two_acknowledgements(v: Victim) -> bool:
-    """Two sends of one process are told each other's offsets."""
+    """Two sends of one process are acknowledged with each other's offsets."""
     told = v.sure("A", transactional=False)
     for one in told:
         for two in told:
@@ -261,9 +261,11 @@ def swap_two_acknowledgements(v: Victim) -> bool:
     return False
 
 
-@mutation("ack_mismatch", form="elsewhere", may={"nonmonotonic_send": "later sends were told lower offsets"})
+@mutation(
+    "ack_mismatch", form="elsewhere", may={"nonmonotonic_send": "later sends were acknowledged with lower offsets"}
+)
 def shift_an_acknowledgement(v: Victim) -> bool:
-    """A send is told an offset that is beyond its record's."""
+    """A send is acknowledged with an offset above that of its record."""
     told = [f for f in v.sure("A", transactional=False) if f.offset >= v.w.a.partitions[f.partition].start]
     fate = v.pick(told)
     if fate is None:
@@ -274,7 +276,7 @@ def shift_an_acknowledgement(v: Victim) -> bool:
 
 @mutation("end_offset_regressed", form="high_watermark")
 def lower_a_high_watermark(v: Victim) -> bool:
-    """A later look shows a lower high watermark under the same leader epoch."""
+    """A later snapshot shows a lower high watermark under the same leader epoch."""
     looks = [r for r in v.rows("log_ends", cluster="A") if r.get("leader_epoch") is not None]
     for row in v.rng.sample(looks, len(looks)):
         same = {k: row[k] for k in ("partition", "leader", "leader_epoch")}
@@ -288,7 +290,7 @@ def lower_a_high_watermark(v: Victim) -> bool:
 
 @mutation("stuck", form="client", scenario="failover")
 def never_complete_a_send(v: Victim) -> bool:
-    """A send that began after healing never comes back."""
+    """A send that was invoked after healing never completes."""
     begun = [op for op in v.ops.values() if op["f"] == "send" and op["type"] == "invoke" and op["phase"] == "scenario"]
     early = [op for op in begun if op["time_ns"] < 60 * 10**9]
     op = v.pick(early)
@@ -302,7 +304,7 @@ def never_complete_a_send(v: Victim) -> bool:
 
 @mutation("stuck", form="mirror", scenario="steady", trouble=())
 def never_catch_up(v: Victim) -> bool:
-    """The mirror says that it is behind, and stands still, long after healing."""
+    """The mirror reports lag and makes no progress, long after healing."""
     late = [r for r in v.rows("mirror_states", event="look", partition=0) if r["time_ns"] > 47 * 10**9]
     for row in late:
         row.update(lag=3, destination_offset=late[0]["destination_offset"])

@@ -13,7 +13,7 @@ S = 10**9
 
 @mutation("group_out_of_range", form="sync", groups=2)
 def shift_a_group_offset(v: Victim) -> bool:
-    """An offset is synced that lies beyond B's log end."""
+    """A synced offset is beyond B's log end."""
     row = v.pick(v.rows("group_offsets", cluster="B", event="sync", kind="consumer"))
     if row is None:
         return False
@@ -23,7 +23,7 @@ def shift_a_group_offset(v: Victim) -> bool:
 
 @mutation("group_out_of_range", form="look", groups=2, scenario="steady", may={})
 def see_a_group_offset_out_of_range(v: Victim) -> bool:
-    """The last look at a group on B shows an offset beyond the log end."""
+    """The last snapshot of a group on B shows an offset beyond the log end."""
     row = v.pick(
         [r for r in v.rows("group_offsets", cluster="B", event="look", kind="consumer") if r["time_ns"] > 80 * S]
     )
@@ -35,7 +35,7 @@ def see_a_group_offset_out_of_range(v: Victim) -> bool:
 
 @mutation("share_group", form="range", share=True)
 def shift_a_share_group_offset(v: Victim) -> bool:
-    """A share group's start offset is synced beyond B's log end."""
+    """A share group's synced start offset is beyond B's log end."""
     row = v.pick(v.rows("group_offsets", cluster="B", event="sync", kind="share"))
     if row is None:
         return False
@@ -44,7 +44,7 @@ def shift_a_share_group_offset(v: Victim) -> bool:
 
 
 def _arrival(v: Victim, kind: str) -> tuple[Poll, list[Poll]] | None:
-    """The first poll with records that a moved group made on B, and all of its polls there."""
+    """The first poll with records of a moved group on B, and all of its polls there."""
     group = v.w.book.name("g0" if kind == "consumer" else "s")
     polls = v.polls(cluster="B", group=group)
     return (polls[0], polls) if polls and any(r["action"] == "poll" for r in polls[0].records) else None
@@ -77,16 +77,16 @@ def _skip(v: Victim, kind: str) -> bool:
     scenario="failover",
     sends=10,
     producers=("idempotent", "plain"),
-    may={"poll_skip": "its first read leaves out the record at the offset that it was assigned"},
+    may={"poll_skip": "its first read leaves out the record at the assigned offset"},
 )
 def resume_too_late(v: Victim) -> bool:
-    """A group that moved to B resumes behind a record that it never had."""
+    """A group that moved to B resumes after a record that it had not processed."""
     return _skip(v, "consumer")
 
 
 @mutation("share_group", form="skip", share=True, scenario="failover", sends=10, producers=("idempotent", "plain"))
 def share_too_late(v: Victim) -> bool:
-    """A share group that moved to B resumes behind a record that it never had."""
+    """A share group that moved to B resumes after a record that it had not processed."""
     return _skip(v, "share")
 
 
@@ -100,7 +100,7 @@ def share_too_late(v: Victim) -> bool:
     trouble=(),
 )
 def resume_far_too_early(v: Victim) -> bool:
-    """A group that moved to B is given everything again from the log start."""
+    """A group that moved to B rereads everything from the log start."""
     found = _arrival(v, "consumer")
     if found is None:
         return False
@@ -138,7 +138,7 @@ def _acked(v: Victim) -> set[int]:
 
 @mutation("group_overwritten", form="active", groups=1, scenario="failover")
 def sync_an_active_group(v: Victim) -> bool:
-    """An offset is synced to a group that has members on B."""
+    """The mirror syncs an offset of a group that has members on B."""
     commits = [r for r in _commits(v, "B") if r["op_index"] in _acked(v)]
     if not commits:
         return False
@@ -155,7 +155,7 @@ def sync_an_active_group(v: Victim) -> bool:
     scenario="failover",
 )
 def sync_over_a_commit(v: Victim) -> bool:
-    """After the stop an offset is synced that lies before what the group has committed on B."""
+    """After the stop the mirror syncs an offset below the one that the group has committed on B."""
     commits = [r for r in _commits(v, "B") if r["op_index"] in _acked(v)]
     late = [r for r in commits if r["offset"] > v.w.b.partitions[r["partition"]].start]
     if not late:
@@ -184,7 +184,7 @@ def _sync(v: Victim, partition: int, offset: int, time_ns: int, **columns: objec
 
 @mutation("group_overwritten", form="filter", groups=1)
 def sync_an_excluded_group(v: Victim) -> bool:
-    """A group is synced that the mirror's options exclude."""
+    """The mirror syncs a group that its options exclude."""
     row = v.pick(v.rows("group_offsets", cluster="B", event="sync", kind="consumer"))
     if row is None:
         return False
@@ -202,7 +202,7 @@ def leave_a_group_out(v: Victim) -> bool:
 
 @mutation("commit_lost", groups=1)
 def forget_a_commit(v: Victim) -> bool:
-    """A look at a group of A shows no offset, though a commit was acknowledged."""
+    """A snapshot of a group on A shows no offset, though a commit was acknowledged."""
     looks = v.rows("group_offsets", cluster="A", event="look", kind="consumer")
     acked = {(v.ops[r["op_index"]]["group"], r["partition"]) for r in _commits(v, "A") if r["op_index"] in _acked(v)}
     row = v.pick([r for r in looks if r["time_ns"] > 46 * S and (r["group"], r["partition"]) in acked])
@@ -214,7 +214,7 @@ def forget_a_commit(v: Victim) -> bool:
 
 @mutation("commit_lost", groups=1)
 def fetch_an_older_commit(v: Victim) -> bool:
-    """The last look at a group of A shows an offset from before its last acknowledged commit."""
+    """The last snapshot of a group on A shows an offset older than its last acknowledged commit."""
     mine = [r for r in _commits(v, "A") if r["op_index"] in _acked(v)]
     looks = [r for r in v.rows("group_offsets", cluster="A", event="look", kind="consumer") if r["time_ns"] > 80 * S]
     for look in looks:

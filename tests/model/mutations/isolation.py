@@ -8,7 +8,7 @@ from model.mutations.victim import Victim
 
 @mutation("aborted_read", form="aborted", producers=("txn", "steps"), consumers=2)
 def read_committed_shows_aborted(v: Victim) -> bool:
-    """A read_committed reader is given a record of an aborted transaction, in its place."""
+    """A read_committed reader is given a record of an aborted transaction, at its offset."""
     for poll in v.polls(isolation="read_uncommitted"):
         if any(v.fates[r["value"]].outcome == "aborted" for r in poll.records):
             for op in v.ops.values():
@@ -20,7 +20,7 @@ def read_committed_shows_aborted(v: Victim) -> bool:
 
 @mutation("precommitted_read", producers=("txn",))
 def read_own_uncommitted(v: Victim) -> bool:
-    """A transaction reads what it has itself sent and not yet committed."""
+    """A transaction reads a record that it has sent itself and not yet committed."""
     done = [op for op in v.ops.values() if op["f"] == "txn" and op["type"] == "ok"]
     op = v.pick(done)
     if op is None:
@@ -32,10 +32,10 @@ def read_own_uncommitted(v: Victim) -> bool:
 
 
 @mutation(
-    "torn_transaction", producers=("txn", "steps"), may={"poll_skip": "the reader passed over what it leaves out"}
+    "torn_transaction", producers=("txn", "steps"), may={"poll_skip": "readers passed over the record that is left out"}
 )
 def tear_a_transaction(v: Victim) -> bool:
-    """No read_committed reader is given one record of a committed transaction, but another one of it."""
+    """read_committed readers are given one record of a committed transaction and never another."""
     finals = v.polls(phase="final", isolation="read_committed", cluster="A")
     shown = [
         (v.fates[r["value"]].txn, r) for p in finals for r in p.records if v.fates[r["value"]].outcome == "committed"

@@ -10,7 +10,7 @@ from model.mutations.clients import PASSED, SEQUENCES
 from model.mutations.victim import Victim, valued
 
 COPIED = {"consumers": 0, "groups": 0, "share": False}
-"""Nobody read on B while it was mirrored, so that no reader contradicts the change."""
+"""No client read from B while it was mirrored, so no read contradicts the change."""
 
 
 def _copy(
@@ -25,7 +25,7 @@ def _client(v: Victim, b: Batch) -> str:
 
 @mutation("mirror_loss", stage=Stage.LOGS, may={"sequence_gap": SEQUENCES, "poll_skip": PASSED})
 def drop_a_copy(v: Victim) -> bool:
-    """The mirror leaves out a batch."""
+    """The mirror skips a batch."""
     found = [(p, b) for p, b in v.batches("B", origin="A") if v.w.a.partitions[p.number].start <= b.base]
     chosen = v.pick(v.inner(found))
     if chosen is None:
@@ -36,7 +36,7 @@ def drop_a_copy(v: Victim) -> bool:
 
 @mutation("mirror_loss", stage=Stage.LOGS, scenario="steady", trouble=(), groups=0, share=False, consumers=0)
 def lose_the_tail(v: Victim) -> bool:
-    """The mirror never carries the last batch, although it was not stopped."""
+    """The mirror never copies the last batch, although it was not stopped."""
     part = v.rng.choice(v.w.b.partitions)
     data = [b for p, b in v.batches("B", origin="A") if p is part]
     if not data or part.log.batches[-1] is not data[-1]:
@@ -55,10 +55,10 @@ def lose_the_tail(v: Victim) -> bool:
     "mirror_duplicate",
     stage=Stage.LOGS,
     scenario="steady",
-    may={"duplicate": "one value is at two offsets of B"},
+    may={"duplicate": "one value is at two offsets on B"},
 )
 def copy_a_batch_again(v: Victim) -> bool:
-    """The mirror carries a batch once more, after a restart."""
+    """The mirror copies a batch again after a restart."""
     found = _copy(v, transactional=False)
     if found is None:
         return False
@@ -72,11 +72,11 @@ def copy_a_batch_again(v: Victim) -> bool:
 @mutation(
     "mirror_reorder",
     stage=Stage.LOGS,
-    may={"offset_identity": "what is at these offsets is not what A holds there"},
+    may={"offset_identity": "A holds other batches at these offsets"},
     **COPIED,
 )
 def swap_two_copies(v: Victim) -> bool:
-    """Two batches change places on B."""
+    """Two batches are swapped on B."""
     found = [(p, b) for p, b in v.batches("B", origin="A") if v.w.a.partitions[p.number].start <= b.base]
     for part, one in found:
         for other, two in found:
@@ -90,7 +90,7 @@ def swap_two_copies(v: Victim) -> bool:
 
 @mutation("offset_identity", stage=Stage.LOGS)
 def change_a_key(v: Victim) -> bool:
-    """A copied batch has another key."""
+    """A mirrored batch has a different key."""
     found = _copy(v)
     if found is None:
         return False
@@ -107,13 +107,13 @@ def change_a_key(v: Victim) -> bool:
     stage=Stage.LOGS,
     scenario="steady",
     may={
-        "offset_identity": "behind the renumbered batch other batches lie at the same offsets",
-        "lso_wrong": "looks of before tell of the offsets that were",
+        "offset_identity": "after the first renumbered batch the two logs hold different batches at the same offsets",
+        "lso_wrong": "earlier snapshots show the original offsets",
     },
     **COPIED,
 )
 def renumber_copies(v: Victim) -> bool:
-    """From one batch on all copies lie one offset further: a hole that A does not have."""
+    """From one batch on, every copy is one offset higher: a gap that A does not have."""
     found = _copy(v)
     if found is None:
         return False
@@ -126,7 +126,7 @@ def renumber_copies(v: Victim) -> bool:
 
 @mutation("topic_id")
 def create_the_topic_anew(v: Victim) -> bool:
-    """B's topic has an ID of its own."""
+    """B's topic has a topic ID of its own."""
     rows = v.rows("batches", cluster="B")
     for row in rows:
         row["topic_id"] = "another id"
@@ -135,7 +135,7 @@ def create_the_topic_anew(v: Victim) -> bool:
 
 @mutation("retention_gap", trouble=("expiry", "link", "pauses"), sends=10)
 def keep_silent_about_a_gap(v: Victim) -> bool:
-    """The mirror jumps over records that expired, and does not say so."""
+    """The mirror skips records that expired on A and does not report the gap."""
     told = [r for r in v.tables["mirror_states"] if r["error"]]
     for row in told:
         row["error"] = None
@@ -144,7 +144,7 @@ def keep_silent_about_a_gap(v: Victim) -> bool:
 
 @mutation("replica_divergence", brokers=3)
 def change_one_replica(v: Victim) -> bool:
-    """One follower of A holds another record."""
+    """One follower of A holds a different record."""
     part = v.rng.choice(v.w.a.partitions)
     broker = max(part.replicas.keys() - {part.leader})
     rows = v.rows("batches", cluster="A", broker=broker, partition=part.number, control=False)
@@ -174,7 +174,7 @@ def drop_on_one_replica(v: Victim) -> bool:
 
 @mutation("crc_invalid")
 def damage_a_batch(v: Victim) -> bool:
-    """One replica's batch has not the checksum that it states."""
+    """The checksum stored in one replica's batch is not that of its bytes."""
     row = v.pick(v.tables["batches"])
     if row is None:
         return False

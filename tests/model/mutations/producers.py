@@ -9,7 +9,7 @@ from model.logs import MARKERS, Batch, Partition
 from model.mutations.base import Stage, mutation
 from model.mutations.victim import Victim
 
-STANDS = "the last stable offset stands still after healing"
+STANDS = "the last stable offset does not advance after healing"
 
 
 @mutation(
@@ -20,7 +20,7 @@ STANDS = "the last stable offset stands still after healing"
     reset_ids=False,
 )
 def give_out_a_mirrored_id(v: Victim) -> bool:
-    """B gives a producer the id that a mirrored one has."""
+    """B assigns a local producer the producer id of a mirrored one."""
     local = v.batches("B", transactional=False, idempotent=True)
     for part, copy in v.batches("B", origin="A", transactional=False, idempotent=True):
         mine = [b for p, b in local if p is part]
@@ -40,15 +40,15 @@ def give_out_a_mirrored_id(v: Victim) -> bool:
     groups=0,
     share=False,
     may={
-        "lost_write": "the write is nowhere",
-        "ack_mismatch": "at the acknowledged offset lies another record",
-        "sequence_gap": "the broker took no note of the swallowed batch's sequences",
-        "nonmonotonic_send": "the offset that was told is a mirrored record's, below earlier ones",
-        "poll_skip": "readers had been given the write",
+        "lost_write": "the write is not in the log",
+        "ack_mismatch": "the acknowledged offset holds another record",
+        "sequence_gap": "the swallowed batch's sequences are missing",
+        "nonmonotonic_send": "the acknowledged offset is a mirrored record's, below earlier ones",
+        "poll_skip": "readers were given the write before",
     },
 )
 def swallow_a_local_write(v: Victim) -> bool:
-    """B takes a new write for a repetition of a mirrored one, answers with that one's offset, and stores nothing."""
+    """B takes a new write for a duplicate of a mirrored one, acknowledges that one's offset, and stores nothing."""
     copies = v.batches("B", origin="A", transactional=False, idempotent=True)
     for part, b in reversed(v.inner(v.batches("B", transactional=False, idempotent=True))):
         taken = [c for p, c in copies if p is part and len(c.records) >= len(b.records)]
@@ -101,7 +101,7 @@ def negate_a_transactional_id(v: Victim) -> bool:
 
 
 def _later(v: Victim, *, transactional: bool) -> tuple[Partition, Batch] | None:
-    """A batch of A that is not its producer's and epoch's first."""
+    """A batch of A that is not the first of its producer id and epoch."""
     found = v.batches("A", transactional=transactional, idempotent=True)
     seen, later = set(), []
     for part, b in found:
@@ -114,7 +114,7 @@ def _later(v: Victim, *, transactional: bool) -> tuple[Partition, Batch] | None:
 
 @mutation("sequence_gap", stage=Stage.LOGS, producers=("idempotent", "idempotent"))
 def skip_sequences(v: Victim) -> bool:
-    """A producer's batch has sequences beyond the next one, on both clusters."""
+    """A producer's sequences skip ahead, on both clusters."""
     found = _later(v, transactional=False)
     if found is None:
         return False
@@ -127,7 +127,7 @@ def skip_sequences(v: Victim) -> bool:
 
 @mutation("epoch_regressed", stage=Stage.LOGS, producers=("idempotent", "plain"))
 def lower_a_producer_epoch(v: Victim) -> bool:
-    """A producer's earlier batches have a greater epoch than its later ones, on both clusters."""
+    """A producer's earlier batches have a higher epoch than its later ones, on both clusters."""
     found = _later(v, transactional=False)
     if found is None:
         return False
@@ -158,10 +158,10 @@ def lower_a_coordinator_epoch(v: Victim) -> bool:
     stage=Stage.LOGS,
     producers=("steps", "steps"),
     scenario="steady",
-    may={"lso_wrong": "the transaction hangs: nothing will ever close it"},
+    may={"lso_wrong": "the transaction hangs: no marker will ever end it"},
 )
 def let_a_stray_in(v: Victim) -> bool:
-    """A fenced incarnation's record, long on its way, is appended behind its transaction's marker, on both sides."""
+    """A delayed record of a fenced producer is appended after its transaction's marker, on both clusters."""
     for letter, number, stray in v.w.strays:
         part = v.cluster(letter).partitions[number]
         if any(b.pid == stray.pid and b.control in MARKERS for b in part.log.batches) and letter == "A":
@@ -182,7 +182,7 @@ def let_a_stray_in(v: Victim) -> bool:
     may={"stuck": STANDS},
 )
 def lose_a_marker(v: Victim) -> bool:
-    """The mirror leaves out the last marker of a producer."""
+    """The mirror skips the last transaction marker of a producer."""
     for part in v.rng.sample(v.w.b.partitions, len(v.w.b.partitions)):
         last: dict[int, Batch] = {b.pid: b for b in part.log.batches if b.transactional}
         single = [b for b in last.values() if b.control in MARKERS and _ends_something(part, b)]
@@ -194,7 +194,7 @@ def lose_a_marker(v: Victim) -> bool:
 
 
 def _ends_something(part: Partition, mark: Batch) -> bool:
-    """Whether data of that producer lies right before the marker, as far as its own batches go."""
+    """Whether the producer's batch before the marker is data."""
     own = [b for b in part.log.batches if b.pid == mark.pid and b.base < mark.base]
     return bool(own) and own[-1].control is None
 
@@ -205,10 +205,10 @@ def _ends_something(part: Partition, mark: Batch) -> bool:
     scenario="failover",
     on_stop="abort",
     producers=("txn", "steps"),
-    may={"marker_missing": "nothing ends the transaction", "stop_cut": "it was open at the stop"},
+    may={"marker_missing": "no marker ends the transaction", "stop_cut": "it was open at the stop"},
 )
 def read_committed_beyond_an_open_transaction(v: Victim) -> bool:
-    """A marker is missing on every replica of B, and yet the last stable offset lies behind it."""
+    """A marker is missing on every replica of B, and yet the last stable offset is above it."""
     for part in v.w.b.partitions:
         last: dict[int, Batch] = {b.pid: b for b in part.log.batches if b.transactional}
         for mark in last.values():
@@ -252,7 +252,7 @@ OTHER_MARKER = {"offset_identity": "A holds the other marker there"}
     may={**OTHER_MARKER, "aborted_read": "a read_committed final read of B returned it"},
 )
 def commit_what_was_aborted(v: Victim) -> bool:
-    """An ABORT of A is a COMMIT on B."""
+    """An ABORT marker of A is a COMMIT marker on B."""
     return _flip(v, "ABORT", "COMMIT")
 
 
@@ -261,8 +261,8 @@ def commit_what_was_aborted(v: Victim) -> bool:
     stage=Stage.LOGS,
     producers=("txn", "steps"),
     scenario="steady",
-    may={**OTHER_MARKER, "poll_skip": "readers had been given what is hidden now"},
+    may={**OTHER_MARKER, "poll_skip": "readers were given the records that are hidden now"},
 )
 def abort_what_was_committed(v: Victim) -> bool:
-    """A COMMIT of A is an ABORT on B."""
+    """A COMMIT marker of A is an ABORT marker on B."""
     return _flip(v, "COMMIT", "ABORT")

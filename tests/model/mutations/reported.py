@@ -1,5 +1,5 @@
-"""What public reports added: reads before a commit, undecided transactions, new epochs, values sent again, topics made
-again, and the transactions of a mirror that is exactly-once."""
+"""Faults known from public reports: reads before a commit, undecided transactions, new epochs, values sent again,
+recreated topics, and the transactions of an exactly-once mirror."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import replace
 from model.book import Row
 from model.logs import MARKERS, Batch, Partition
 from model.mutations.base import Stage, mutation
-from model.mutations.clients import PASSED
+from model.mutations.clients import PASSED, SEQUENCES
 from model.mutations.victim import SURE, Poll, Victim
 
-AGAIN = "the reader is given the same value once more, where it is committed"
+AGAIN = "the reader is given the same value again where it is committed"
 
 
 def _outcomes(part: Partition) -> Iterator[tuple[Batch, Batch | None]]:
@@ -24,7 +24,7 @@ def _outcomes(part: Partition) -> Iterator[tuple[Batch, Batch | None]]:
 
 
 def _give(v: Victim, poll: Poll, part: Partition, b: Batch, n: int = 0) -> None:
-    """Let a poll return one record more, in its place."""
+    """Let a poll return one more record, in offset order."""
     record = b.records[n]
     row: Row = {"op_index": poll.op["index"], "action": "poll", "topic": part.topic, "partition": part.number}
     row |= {"offset": record.offset, "value": record.value, "key": record.key, "leader_epoch": b.epoch}
@@ -42,12 +42,12 @@ def _give(v: Victim, poll: Poll, part: Partition, b: Batch, n: int = 0) -> None:
     sends=10,
     may={
         "nonmonotonic_poll": AGAIN,
-        "poll_skip": "the reader was not given what lies before it",
-        "reordered": "it was seen before earlier ones",
+        "poll_skip": "the reader was not given the records before it",
+        "reordered": "it was read before earlier ones",
     },
 )
 def read_before_the_commit(v: Victim) -> bool:
-    """A read_committed poll ends with a record whose transaction nobody had asked to commit by then."""
+    """A read_committed poll returns a record before the commit of its transaction is requested."""
     asked = {op["txn"]: op["index"] for op in v.ops.values() if op["f"] == "txn_commit" and op["type"] == "invoke"}
     for fate in v.sure("A", transactional=True):
         sent = fate.row["op_index"] if fate.row else 0
@@ -76,13 +76,13 @@ def read_before_the_commit(v: Victim) -> bool:
     scenario="steady",
     sends=10,
     may={
-        "lost_write": "what was acknowledged within the transaction binds",
-        "marker_missing": "its markers say two things",
-        "transaction_outcome": "its markers say two things",
+        "lost_write": "its sends were acknowledged and one partition aborts them",
+        "marker_missing": "its markers contradict each other",
+        "transaction_outcome": "its markers contradict each other",
     },
 )
 def tear_an_undecided_transaction(v: Victim) -> bool:
-    """A transaction whose end nobody heard of is committed in one partition and aborted in the other."""
+    """A transaction whose outcome is unknown is committed in one partition and aborted in the other."""
     ends = [(part, b, m) for part in v.w.a.partitions for b, m in _outcomes(part) if m is not None]
     for part, b, m in ends:
         fate = v.fates[b.records[0].value or ""]
@@ -106,7 +106,7 @@ def tear_an_undecided_transaction(v: Victim) -> bool:
     sends=10,
 )
 def begin_an_epoch_late(v: Victim) -> bool:
-    """The first batch of a later epoch of a producer does not have sequence 0."""
+    """A producer's first batch after an epoch bump does not begin at sequence 0."""
     for part, b in v.batches("A", transactional=True):
         earlier = [x for x in part.log.batches if x.pid == b.pid and x.base < b.base and x.control is None]
         if earlier and all(x.pepoch < b.pepoch for x in earlier):
@@ -133,14 +133,13 @@ def _shifted(b: Batch) -> Batch:
     sends=10,
     trouble=(),
     may={
-        "duplicate": "both copies were seen",
+        "duplicate": "both copies were read",
         "nonmonotonic_poll": AGAIN,
-        "reordered": "it was seen where it was aborted",
+        "reordered": "it was read where it was aborted",
     },
 )
 def read_the_aborted_attempt(v: Victim) -> bool:
-    """A read_committed reader is given a value where its first transaction wrote it, which was aborted; its second
-    attempt was committed."""
+    """A read_committed reader is given a value from an aborted transaction; a second transaction committed it."""
     for poll in v.polls(phase="final", isolation="read_committed", cluster="A"):
         for part in v.w.a.partitions:
             for b, m in _outcomes(part):
@@ -152,10 +151,10 @@ def read_the_aborted_attempt(v: Victim) -> bool:
 
 
 @mutation(
-    "lost_write", form="gone", stage=Stage.LOGS, recreated=True, may={"sequence_gap": "a hole", "poll_skip": PASSED}
+    "lost_write", form="gone", stage=Stage.LOGS, recreated=True, may={"sequence_gap": SEQUENCES, "poll_skip": PASSED}
 )
 def lose_a_write_to_the_new_topic(v: Victim) -> bool:
-    """A topic was deleted and made again, and a write to the new one is gone."""
+    """A topic is deleted and recreated, and a write to the new topic is lost."""
     assert v.w.recreated is not None
     made = max(op["index"] for op in v.ops.values() if op["f"] == "create_topic" and op["type"] == "ok")
     part = v.w.recreated.current.partitions[0]
@@ -176,9 +175,9 @@ def lose_a_write_to_the_new_topic(v: Victim) -> bool:
     exactly_once=True,
     scenario="steady",
     may={
-        "mirror_duplicate": "each record of A is on B once",
-        "mirror_reorder": "the second copy lies after later ones",
-        "reordered": "the second copy lies after later ones",
+        "mirror_duplicate": "B holds one record of A twice",
+        "mirror_reorder": "the second copy comes after later records",
+        "reordered": "the second copy comes after later records",
         "sequence_gap": "the second copy's sequences are not new",
         "late_write": "the second copy has the transaction's epoch",
         "epoch_regressed": "the second copy has an older epoch",
@@ -206,7 +205,7 @@ def commit_a_copy_twice(v: Victim) -> bool:
     producers=("idempotent", "plain"),
 )
 def abort_a_copy_and_forget_it(v: Victim) -> bool:
-    """MirrorMaker's transaction is aborted on B, and its records are never written again."""
+    """A transaction of MirrorMaker is aborted on B, and its records are never written again."""
     for part in v.w.b.partitions:
         for b, m in _outcomes(part):
             alone = all(v.fates[r.value or ""].outcome in SURE for r in b.records)
@@ -224,13 +223,13 @@ def abort_a_copy_and_forget_it(v: Victim) -> bool:
     scenario="steady",
     producers=("idempotent", "plain"),
     may={
-        "duplicate": "both copies were seen",
+        "duplicate": "both copies were read",
         "nonmonotonic_poll": AGAIN,
-        "reordered": "it was seen where it was aborted",
+        "reordered": "it was read where it was aborted",
     },
 )
 def read_a_copy_that_the_mirror_aborted(v: Victim) -> bool:
-    """A read_committed reader of B is given a copy of a transaction of MirrorMaker that was aborted."""
+    """A read_committed reader of B is given a copy from an aborted transaction of MirrorMaker."""
     for poll in v.polls(phase="final", isolation="read_committed", cluster="B"):
         for part in v.w.b.partitions:
             for b, m in _outcomes(part):

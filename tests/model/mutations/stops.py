@@ -1,4 +1,4 @@
-"""Section 2: stops, failbacks, and what follows an unclean election."""
+"""Section 2: stops, failbacks and unclean elections."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from model.mutations.victim import Victim
     trouble=(),
     **COPIED,
     may={
-        "stuck": "the last stable offset stands still",
+        "stuck": "the last stable offset does not advance",
     },
 )
 def leave_it_open_at_the_stop(v: Victim) -> bool:
-    """The stop does not abort a transaction that is open."""
+    """The stop leaves a transaction open instead of aborting it."""
     for part in v.w.b.partitions:
         cut = v.w.cuts[part.number]
         aborts = [b for b in part.log.batches if b.control == "ABORT" and b.base >= cut]
@@ -35,9 +35,9 @@ def leave_it_open_at_the_stop(v: Victim) -> bool:
     return False
 
 
-@mutation("stop_cut", scenario="failover", may={"cross_partition": "with that cut a transaction is there in part"})
+@mutation("stop_cut", scenario="failover", may={"cross_partition": "below that cut a transaction is incomplete"})
 def record_a_lower_cut(v: Victim) -> bool:
-    """The recorded cut lies below the last mirrored record."""
+    """The recorded cut is below the last mirrored record."""
     for part in v.w.b.partitions:
         cut = v.w.cuts[part.number]
         copied = [b for p, b in v.batches("B", origin="A") if p is part]
@@ -57,11 +57,11 @@ def record_a_lower_cut(v: Victim) -> bool:
     on_stop="truncate",
     **{
         **COPIED,
-        "may": {**COPIED.get("may", {}), "torn_transaction": "a local transaction of unknown end lost a part"},
+        "may": {**COPIED.get("may", {}), "torn_transaction": "a local transaction of unknown outcome lost a part"},
     },
 )
 def cut_a_transaction_in_two(v: Victim) -> bool:
-    """One partition was stopped before the transaction, the other behind it. Every asynchronous mirror may do that."""
+    """One partition is stopped before a transaction, the other after it. Every asynchronous mirror may do that."""
     one, two = v.w.b.partitions
     copies = v.batches("B", origin="A", transactional=True)
     if v.batches("B"):
@@ -76,7 +76,7 @@ def cut_a_transaction_in_two(v: Victim) -> bool:
 
 
 def _end_at(v: Victim, part: Partition, cut: int) -> None:
-    """The mirror of this partition was stopped there, and never said before that nothing was left to carry."""
+    """The mirror of this partition was stopped there, and never reported lag 0 before."""
     v.rewrite(part, lambda log: [b for b in log if b.last < cut])
     for replica in part.replicas.values():
         replica.empty_end = cut
@@ -91,7 +91,7 @@ def _end_at(v: Victim, part: Partition, cut: int) -> None:
 
 @mutation("failback", form="unequal", stage=Stage.LOGS, scenario="failback", **COPIED)
 def change_what_was_mirrored_back(v: Victim) -> bool:
-    """After the failback a batch above the cut is not the same on A and B."""
+    """After the failback a batch above the cut differs between A and B."""
     found = [(p, b) for p, b in v.batches("A", origin="B") if b.base >= v.w.cuts[p.number]]
     chosen = v.pick(found)
     if chosen is None:
@@ -103,7 +103,7 @@ def change_what_was_mirrored_back(v: Victim) -> bool:
 
 @mutation("failback", form="unreported", scenario="failback", lagging=True, sends=10, **COPIED)
 def discard_in_silence(v: Victim) -> bool:
-    """The failback discards acknowledged writes of A, and nobody is told."""
+    """The failback discards acknowledged writes of A and does not report it."""
     told = [r for r in v.rows("mirror_states", cluster="A") if r["error"]]
     for row in told:
         row["error"] = None
@@ -125,7 +125,7 @@ UNCLEAN = {
 
 @mutation("unclean_divergence", stage=Stage.LOGS, **UNCLEAN)
 def carry_on_after_an_unclean_election(v: Victim) -> bool:
-    """B keeps another record where A has elected a leader that had not the old one."""
+    """After an unclean election on A discarded a record, B holds a different record at its offset than A."""
     lost = {b.base for part in v.w.a.partitions for b in part.dropped}
     for part, b in v.batches("B", origin="A"):
         if b.base in lost:
@@ -137,11 +137,11 @@ def carry_on_after_an_unclean_election(v: Victim) -> bool:
 @mutation(
     "unclean_divergence",
     stage=Stage.LOGS,
-    may={"sequence_gap": "its producer's records in between are lost"},
+    may={"sequence_gap": "the records of its producer in between are lost"},
     **UNCLEAN,
 )
 def keep_what_the_source_lost(v: Victim) -> bool:
-    """B has at its end a record that A lost."""
+    """B's log ends with a record that A lost in an unclean election."""
     part = v.w.a.partitions[0]
     known = {r.value for b in part.log.batches for r in b.records}
     for b in part.dropped:

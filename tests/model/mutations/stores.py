@@ -1,4 +1,4 @@
-"""Section 5: objects and the metadata that names them."""
+"""Section 5: objects and the metadata that references them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ S = 10**9
 
 @mutation("orphan_objects", objects=True, trouble=())
 def forget_to_clean_up(v: Victim) -> bool:
-    """An object that no metadata ever named is there at every look."""
+    """An object that no metadata ever referenced is in every snapshot."""
     looks = sorted({(r["time_ns"], r["look"], r["cycle"]) for r in v.rows("objects", event="look")})
     for time_ns, look, cycle in looks:
         row = {"object": v.w.book.name("orphan"), "size": 9, "created_ns": 10 * S, "cycle": cycle, "look": look}
@@ -20,7 +20,7 @@ def forget_to_clean_up(v: Victim) -> bool:
 
 @mutation("referenced_deleted", form="deleted", objects=True, trouble=())
 def delete_what_is_named(v: Victim) -> bool:
-    """An object is deleted although metadata names it."""
+    """An object is deleted although metadata references it."""
     dropped = {r["object"] for r in v.rows("object_refs", event="drop")}
     row = v.pick([r for r in v.rows("object_refs", event="commit") if r["object"] not in dropped])
     if row is None:
@@ -33,7 +33,7 @@ def delete_what_is_named(v: Victim) -> bool:
 
 @mutation("referenced_deleted", form="missing", objects=True, trouble=())
 def lose_what_is_named(v: Victim) -> bool:
-    """The last look does not show an object that metadata names."""
+    """The last snapshot lacks an object that metadata references."""
     dropped = {r["object"] for r in v.rows("object_refs", event="drop")}
     row = v.pick([r for r in v.rows("object_refs", event="commit") if r["object"] not in dropped])
     if row is None:
@@ -45,11 +45,11 @@ def lose_what_is_named(v: Victim) -> bool:
 
 @mutation("stale_commit", objects=True, trouble=())
 def accept_an_old_epoch(v: Victim) -> bool:
-    """A batch is accepted under an epoch that its broker no longer has."""
+    """A batch is accepted under an old broker epoch."""
     row = v.pick(v.rows("object_refs", event="commit"))
     if row is None:
         return False
-    row["broker"] = 1_000_000 + int(v.w.book.prefix[1:5])  # epochs are a broker's, over all examples
+    row["broker"] = 1_000_000 + int(v.w.book.prefix[1:5])  # a broker has one epoch over all examples
     v.w.book.row(
         "object_refs",
         cluster="A",
@@ -63,7 +63,7 @@ def accept_an_old_epoch(v: Victim) -> bool:
 
 @mutation("commit_barrier", objects=True, trouble=(), producers=("txn", "steps"))
 def show_before_it_is_registered(v: Victim) -> bool:
-    """A transaction is visible before a batch of it is registered."""
+    """A transaction is visible before one of its batches is registered."""
     shown = {r["txn"]: r["time_ns"] for r in v.rows("object_refs", event="txn")}
     for fate in v.sure("A", transactional=True):
         op = next(op for op in v.ops.values() if op["f"] in ("send", "txn") and fate.row in v.records[op["index"]])

@@ -1,4 +1,4 @@
-"""A mirror that writes records anew (MirrorMaker 2): what its contract does not allow, and translated offsets."""
+"""A mirror that produces records again (MirrorMaker 2): what its contract does not allow, and translated offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _single(v: Victim) -> list[tuple[Partition, Batch]]:
 
 @mutation("mirror_loss", stage=Stage.LOGS, mirror="mm2", may={"sequence_gap": SEQUENCES, "poll_skip": PASSED})
 def drop_a_written_copy(v: Victim) -> bool:
-    """MirrorMaker leaves out records."""
+    """MirrorMaker skips records."""
     found = v.pick(_single(v))
     if found is None:
         return False
@@ -55,7 +55,7 @@ def swap_written_copies(v: Victim) -> bool:
 
 @mutation("retention_gap", mirror="mm2", trouble=("expiry", "link"), sends=10, scenario="steady")
 def say_nothing_of_expired_records(v: Victim) -> bool:
-    """MirrorMaker passes over records that expired, acknowledged ones among them, and does not say so."""
+    """MirrorMaker skips records that expired on A, acknowledged ones among them, and does not report it."""
     told = [r for r in v.tables["mirror_states"] if r["error"]]
     for row in told:
         row["error"] = None
@@ -66,7 +66,7 @@ def say_nothing_of_expired_records(v: Victim) -> bool:
 
 @mutation("checkpoint_rewind", form="back", mirror="mm2", groups=2)
 def translate_backwards(v: Victim) -> bool:
-    """A translated offset goes back while the source's goes forward."""
+    """A translated offset goes back while the source offset goes forward."""
     rows = v.rows("group_offsets", event="checkpoint")
     for one in rows:
         for two in rows:
@@ -79,7 +79,7 @@ def translate_backwards(v: Victim) -> bool:
 
 @mutation("checkpoint_rewind", form="ahead", mirror="mm2", groups=2)
 def translate_too_far(v: Victim) -> bool:
-    """An offset of A is given to B untranslated, or far beyond the truth."""
+    """A translated offset is far beyond the true position."""
     rows = v.rows("group_offsets", event="checkpoint")
     if not rows:
         return False
@@ -89,7 +89,7 @@ def translate_too_far(v: Victim) -> bool:
 
 @mutation("group_out_of_range", form="sync", mirror="mm2", groups=2)
 def sync_beyond_the_end(v: Victim) -> bool:
-    """A translated offset that is written to a group lies beyond B's log end."""
+    """A translated offset that is synced to a group is beyond B's log end."""
     row = v.pick(v.rows("group_offsets", event="sync"))
     if row is None:
         return False

@@ -1,4 +1,4 @@
-"""What mutations need to know of an example: what became of each value, its polls, and its logs to be changed."""
+"""What mutations work on: an example's values and their outcomes, its polls, and its logs to be changed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SURE = ("acked", "committed")
 
 @dataclass(frozen=True)
 class Fate:
-    """One value: where it was sent, and what its client was told. outcome: acked, committed, aborted, failed, unknown.
-    row: its row in the completion (None: there is none); offset: as told."""
+    """One value: where it was sent, and how its send ended. outcome: acked, committed, aborted, failed, unknown.
+    row: its row in the completion (None: there is none); offset: as acknowledged."""
 
     value: str
     cluster: str
@@ -33,7 +33,7 @@ class Fate:
 
     @property
     def offset(self) -> int | None:
-        """The offset that its client was told."""
+        """The acknowledged offset."""
         return None if self.row is None else self.row.get("offset")
 
 
@@ -46,7 +46,7 @@ class Poll:
 
 
 class Victim:
-    """An example to be bitten, and the choice of where."""
+    """The example that a mutation changes, and the choice of where."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self.w = world
@@ -74,7 +74,7 @@ class Victim:
 
     @cached_property
     def fates(self) -> dict[str, Fate]:
-        """Value → what became of its send."""
+        """Value → outcome of its send."""
         ended = {
             op["txn"]: op["f"].removeprefix("txn_")
             for op in self.ops.values()
@@ -121,7 +121,7 @@ class Victim:
         return [p for p in found if any(r["action"] == "poll" for r in p.records)]
 
     def remove_record(self, row: Row) -> None:
-        """Take one row out of `op_records`."""
+        """Remove one row from `op_records`."""
         self.tables["op_records"] = [r for r in self.tables["op_records"] if r is not row]
 
     def rows(self, table: str, **columns: object) -> list[Row]:
@@ -158,7 +158,7 @@ class Victim:
 
     @staticmethod
     def inner(found: list[tuple[Partition, Batch]]) -> list[tuple[Partition, Batch]]:
-        """Those that are not the last of their log, which therefore ends where it ended when they are gone."""
+        """Those that are not the last of their log, so that its end does not change when they are removed."""
         return [(part, b) for part, b in found if b.last < part.end - 1]
 
     def rewrite(self, part: Partition, change: Callable[[list[Batch]], list[Batch]]) -> None:
@@ -171,7 +171,7 @@ class Victim:
         self.cap_looks(part)
 
     def cap_looks(self, part: Partition) -> None:
-        """Earlier looks at a log that is shorter now, or has a transaction open, showed no more than there is."""
+        """Earlier snapshots of a log that is shorter now, or has a transaction open, are capped at its present ends."""
         letter = "A" if part in self.w.a.partitions else "B"
         for row in self.rows("log_ends", cluster=letter, partition=part.number):
             limits = {"log_end": part.end, "high_watermark": part.hw, "last_stable": part.lso}
@@ -180,15 +180,15 @@ class Victim:
                     row[column] = max(row["log_start"], min(row[column], most))
 
     def drop(self, part: Partition, gone: Batch) -> None:
-        """Take a batch out of a log."""
+        """Remove a batch from a log."""
         self.rewrite(part, lambda log: [b for b in log if b.base != gone.base])
 
     def put(self, part: Partition, new: Batch) -> None:
-        """Put a batch in the place of the one that begins there."""
+        """Replace the batch that has this base offset."""
         self.rewrite(part, lambda log: [new if b.base == new.base else b for b in log])
 
     def add(self, part: Partition, b: Batch) -> Batch:
-        """Append a batch at the end of a log."""
+        """Append a batch to a log."""
         placed = moved(b, part.end, part.epoch)
         self.rewrite(part, lambda log: [*log, placed])
         return placed
