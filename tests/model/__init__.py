@@ -1,6 +1,6 @@
 """A small executable model of two Kafka clusters, their clients, and a correct mirror between them.
 
-It writes what a real run of ours stores, so that the judge can be asked about histories that are right by construction,
-and about the same histories with one thing made wrong (`tests.model.mutations`). Nothing here stands in for Kafka: what
-Kafka really does is tested on real brokers. The model says what the *definitions* of the catalogue allow.
+It writes what a real run stores, so that the judge can be tested with histories that are correct by construction, and
+with the same histories after one mutation (`tests.model.mutations`). It does not replace Kafka: what Kafka really does
+is tested on real brokers. The model shows what the *definitions* of the catalogue allow.
 """

@@ -1,4 +1,4 @@
-"""What one example stores: rows of a run's tables on the run's common clock, and events with indices of its own."""
+"""The tables of one example: rows of a run's tables on the run's common clock, and events with indices of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = {name: frozenset(c.name for c in table.columns) for name, table in TAB
 
 @dataclass
 class Book:
-    """The tables of one example. `prefix` begins every name in it, so that an anomaly says whose it is."""
+    """The tables of one example. Every name in it begins with `prefix`, so that an anomaly names its example."""
 
     prefix: str
     rng: Random
@@ -40,7 +40,7 @@ class Book:
     _index: int = -1
 
     def tick(self, most_ns: int = 400_000) -> int:
-        """A little time goes by; the new time. `before` is called first with it: what happens from now on is later."""
+        """Advance the clock a little and return the new time; `before` is called with that time first."""
         later = self.now + self.rng.randint(1_000, most_ns)
         self.before(later)
         self.now = later
@@ -52,12 +52,12 @@ class Book:
 
     @property
     def now_ms(self) -> int:
-        """The time as batches carry it."""
+        """The time as batches store it."""
         return EPOCH_MS + self.now // 1_000_000
 
     @property
     def phase(self) -> str:
-        """The phase under way."""
+        """The current phase."""
         second = self.now / SECOND
         return str(next(name for name, _, end in SPANS if second < end))
 
@@ -81,7 +81,7 @@ class Book:
     def operation(
         self, process: str, f: str, records: Iterable[Row] = (), *, end: str = "ok", error: str | None = None, **c: Any
     ) -> int:
-        """An operation that nothing comes between; the index of its completion."""
+        """Invocation and completion with nothing in between; the index of the completion."""
         kept = list(records)
         invoke = self.event(process, "invoke", f, kept, **c)
         return self.event(process, end, f, kept, invoke_index=invoke, error=error, **c)

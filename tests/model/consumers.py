@@ -1,4 +1,4 @@
-"""Consumers: assigned ones that read everything, members of groups that commit, share groups, and the final reads."""
+"""Consumers: assigned ones that read everything, group members that commit, share groups, and the final reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from model.world import BUSY, IDLE, Actor, Cluster, World
 
 
 def poll_rows(part: Partition, position: int, most: int, *, committed: bool) -> tuple[list[Row], int]:
-    """Up to `most` records from a position, and the position after them (markers and gaps passed)."""
+    """Up to `most` records from a position, and the position after them, beyond markers and gaps."""
     limit = part.lso if committed else part.hw
     found: list[Row] = []
     after = limit
@@ -24,7 +24,7 @@ def poll_rows(part: Partition, position: int, most: int, *, committed: bool) -> 
 
 
 class Reader:
-    """One process that polls partitions which it assigns itself."""
+    """One process that polls partitions that it assigns itself."""
 
     f_assign = "assign"
 
@@ -40,17 +40,17 @@ class Reader:
 
     @property
     def columns(self) -> Row:
-        """What every operation of it carries."""
+        """The columns of each of its operations."""
         isolation = "read_committed" if self.committed else "read_uncommitted"
         return {"cluster": self.cluster.letter, "client": self.client, "isolation": isolation, "group": self.group}
 
     def open(self, places: dict[int, int]) -> None:
-        """A new client that begins to read at these offsets."""
+        """Open a new client that reads from these offsets on."""
         self.client = self.w.client(self.cluster.letter, "consumer")
         self.assign(places)
 
     def assign(self, places: dict[int, int]) -> None:
-        """Begin to read at other places."""
+        """Read from other offsets on."""
         rows = [
             {"action": "assign", "topic": self.cluster.topic, "partition": p, "offset": o} for p, o in places.items()
         ]
@@ -72,7 +72,7 @@ class Reader:
             yield from self.poll()
 
     def poll(self) -> Actor:
-        """One poll; it may find its place gone, or fail. Most of those that would bring nothing are not made."""
+        """One poll; it may fail, or find its position expired. Most polls that would return nothing are left out."""
         if self._at_the_end() and self.w.chance(0.85):
             return
         op = self.w.book.event(self.process, "invoke", "poll", **self.columns)
@@ -102,12 +102,12 @@ class Reader:
 
 
 class Member(Reader):
-    """A member of a consumer group, alone in it: begins where the group had committed, commits what it processed."""
+    """The only member of a consumer group: begins at the committed offsets, and commits what it has processed."""
 
     f_assign = "assign"
 
     def open(self, places: dict[int, int]) -> None:
-        """Join, ask for the committed offsets, begin there; where there is none, at the log start."""
+        """Join, fetch the committed offsets, and begin there, or at the log start where there is none."""
         assert self.group is not None
         self.client = self.w.client(self.cluster.letter, "consumer")
         self.w.book.operation(self.process, "subscribe", **self.columns)
@@ -142,7 +142,7 @@ class Member(Reader):
 
 
 class ShareMember(Reader):
-    """A member of a share group: what it was given moves the group's start offset, which the cluster keeps."""
+    """A member of a share group: records that it was given move the group's start offset, which the cluster keeps."""
 
     def run(self) -> Actor:
         """Read until told to stop."""
@@ -159,7 +159,7 @@ class ShareMember(Reader):
 
 
 def read_to_the_end(world: World, cluster: Cluster) -> None:
-    """Fresh clients read every partition at both isolation levels, and say how far they came."""
+    """Fresh clients read every partition at both isolation levels, and record how far they came."""
     for committed in (False, True):
         reader = Reader(world, cluster, committed=committed)
         reader.process = world.process("f")

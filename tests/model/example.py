@@ -25,8 +25,8 @@ STEPS = 40
 
 @dataclass
 class Example:
-    """A history with its evidence. prefix: begins every name in it. tolerated: kinds that it shows by design: what a
-    contract allows, or what nobody can tell."""
+    """A history with its evidence. prefix: of every name in it. tolerated: kinds that it shows by design: what a
+    contract allows, or what cannot be decided."""
 
     plan: Plan
     prefix: str
@@ -43,8 +43,8 @@ class Example:
 def simulate(
     plan: Plan, number: int = 0, *, letter: str = "e", before_final: Callable[[World], None] | None = None
 ) -> Example:
-    """The example of a plan. `number` and `letter` only name it: they change nothing of what happens.
-    before_final: what to do to the world when everything is done and the final reads are about to begin."""
+    """The example of a plan. `number` and `letter` only name it: they do not change what happens.
+    before_final: is called with the world right before the final reads."""
     prefix = f"{letter}{number:04d}-"
     world = World(plan, prefix)
     _Run(world, before_final).all()
@@ -56,14 +56,14 @@ def simulate(
 
 
 def transaction_names(world: World) -> dict[str, str | None]:
-    """Value → the name of the transaction that it was sent in."""
+    """Value → name of the transaction that it was sent in."""
     names = {op["index"]: op.get("txn") for op in world.book.tables["ops"] if op["f"] in ("send", "txn")}
     sent = [r for r in world.book.tables["op_records"] if r["action"] == "send"]
     return {r["value"]: names[r["op_index"]] for r in sent if r["op_index"] in names}
 
 
 def split_by_the_stop(world: World) -> bool:
-    """Whether some transaction lies below the cut of one partition and not below that of another."""
+    """Whether some transaction is below the cut of one partition and not below that of another."""
     sides: dict[str, set[bool]] = {}
     names = {op["index"]: op.get("txn") for op in world.book.tables["ops"] if op["cluster"] == "A"}
     for row in world.book.tables["op_records"]:
@@ -80,8 +80,8 @@ def _mirror(world: World) -> ClusterMirror:
 
 
 def untold_and_expired(world: World) -> bool:
-    """Whether a record was acknowledged without its offset in a partition whose log does not begin at 0: then nobody
-    can say whether it expired."""
+    """Whether a record was acknowledged without its offset in a partition whose log does not begin at 0: whether it
+    expired is then unknown."""
     expired = {(c.letter, p.number) for c in (world.a, world.b) for p in c.partitions if p.start > 0}
     acked = {op["index"]: op["cluster"] for op in world.book.tables["ops"] if op["f"] == "send" and op["type"] == "ok"}
     return any(
@@ -137,10 +137,10 @@ class _Run:
 
     def _load(self) -> None:
         w, plan = self.w, self.plan
-        committed_b = plan.on_stop == "truncate"  # others could see what the stop cuts off
+        committed_b = plan.on_stop == "truncate"  # others would see what the stop truncates
         for n in range(plan.consumers):
             self.on_a.append(Reader(w, w.a, committed=n % 2 == 1))
-            if not plan.unclean:  # what A lost may have been read on B, which follows it
+            if not plan.unclean:  # B's readers may have read records that A then lost
                 self.on_b.append(Reader(w, w.b, committed=committed_b or n % 2 == 1))
         for n in range(plan.groups):
             self.on_a.append(Member(w, w.a, committed=n % 2 == 0, group=w.book.name(f"g{n}")))
@@ -185,7 +185,7 @@ class _Run:
 
     def _heal(self) -> None:
         self.w.run([], phase="heal", steps=0)
-        for actor in self.troubles:  # what is under way comes to its end
+        for actor in self.troubles:  # pending operations complete
             self._rest(actor)
         trouble.heal(self.w, self.mirror)
         self.w.settle_late_requests()
@@ -228,7 +228,7 @@ class _Run:
         actors += [r.run() for r in moved]
         if self.plan.access:
             actors += [administrator(w, "B")]
-        if self.plan.scenario == "failover" and w.chance(0.3):  # somebody still writes to the old source
+        if self.plan.scenario == "failover" and w.chance(0.3):  # a client still writes to the old source
             actors += self._producers(w.a)
         steps = STEPS // 2 + 5 * self.plan.sends
         if self.plan.scenario == "failback":
@@ -244,7 +244,7 @@ class _Run:
                 part.replicate()
 
     def _failback(self, actors: list[Actor], steps: int) -> Failback:
-        """Go on for a while, then turn the mirror round; B stays open to writers."""
+        """Go on for a while, then mirror from B to A; B stays open to writers."""
         w = self.w
         w.run(actors, phase="scenario", steps=steps // 2)
         for part in w.b.partitions:

@@ -1,4 +1,4 @@
-"""The mirror turned round: A's log is cut to where the mirror to B ended, and follows B from there."""
+"""The mirror in the other direction: A's log is truncated to where the mirror to B ended, and follows B from there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Failback(ClusterMirror):
         self.left = 1 << 30
 
     def begin(self) -> None:
-        """Cut every partition of A, say what was discarded, and begin to mirror."""
+        """Truncate every partition of A, report what was discarded, and begin to mirror."""
         op = self._ask("mirror_failback")
         for number in self.states:
             self.move(number, "PREPARING", "start")
@@ -31,7 +31,7 @@ class Failback(ClusterMirror):
         self._answer("mirror_failback", op)
 
     def _lead(self, part: Partition) -> None:
-        """The mirror leads the partition, under an epoch greater than any before on either cluster."""
+        """The mirror leads the partition, under a higher epoch than any before on either cluster."""
         part.replicate()
         ghost = copy(part.log)
         ghost.batches = list(part.log.batches)
@@ -44,7 +44,7 @@ class Failback(ClusterMirror):
     def _discard(self, part: Partition) -> None:
         cut = self.w.cuts[part.number]
         gone = [r for b in part.log.batches if b.base >= cut for r in b.records]
-        if part.start > cut:  # what A had kept is all beyond the cut
+        if part.start > cut:  # everything that A still holds is above the cut
             part.restart_at(cut)
         part.truncate(cut)
         part.replicate()

@@ -1,7 +1,7 @@
-"""Plans drawn by hypothesis: the same ones in every run, because the judge is asked about all of them at once.
+"""Plans drawn by hypothesis: the same ones in every run, because all of them are judged at once.
 
 Hypothesis draws the plans and nothing else: a judgement takes tens of seconds whatever its size, so there is no
-drawing, judging and shrinking example by example. A failing example is named by its number and can be run alone:
+drawing, judging and shrinking example by example. A failing example has a number and can be run alone:
 
     PYTHONPATH=tests:. python -m model NUMBER            what happens in it
     PYTHONPATH=tests:. python -m model NUMBER --judge    and what the judge says of it alone
@@ -55,20 +55,20 @@ def plans(draw: st.DrawFn, **fixed: object) -> Plan:
     }
     plan = Plan(**{**drawn, **fixed})  # type: ignore[arg-type]
     if plan.compacted:
-        # Each cluster's cleaner may take another copy of a value that was sent twice, which the judge cannot tell from
-        # a loss yet; and a failback discards records that have already superseded others (see `trouble.cleaner`).
+        # Each cluster's cleaner may remove a different copy of a value that was sent twice, which the judge cannot tell
+        # from a loss yet; and a failback discards records that have already superseded others (see `trouble.cleaner`).
         plan = replace(plan, resends=False, compacted=plan.scenario != "failback")
     if plan.scenario != "failback":
         return plan
     if plan.mirror == "mm2":
         return replace(plan, scenario="failover")
-    # What a failback discards may have been read on A before: that is lost by design, and no matter of the model.
+    # Records that a failback discards may have been read on A before: they are lost by design, which is not modeled.
     return replace(plan, consumers=0, groups=0, share=False)
 
 
 @cache
 def drawn_plans(count: int, **fixed: object) -> tuple[Plan, ...]:
-    """That many different plans, always the same ones."""
+    """That many different plans, the same ones at each call."""
     found: list[Plan] = []
 
     @settings(
@@ -90,7 +90,7 @@ def drawn_plans(count: int, **fixed: object) -> tuple[Plan, ...]:
 
 @dataclass(frozen=True)
 class Sort:
-    """Examples that are judged together: how many clean ones, and what is the same in all."""
+    """Examples that are judged together: how many clean ones, and the fields that are the same in all."""
 
     count: int
     fixed: dict[str, object]

@@ -1,6 +1,6 @@
 """Replicated logs: batches, replicas, leaders with epochs, high watermark, last stable offset, gaps.
 
-A partition is right by construction: elections are clean, followers truncate to their leader, offsets are given once.
+A partition is correct by construction: elections are clean, followers truncate to their leader, no offset is reused.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Batch:
 
     @property
     def checksum(self) -> int:
-        """What its CRC covers: everything but base offset and leader epoch."""
+        """The CRC: it covers everything but base offset and leader epoch."""
         body = [(r.offset - self.base, r.key, r.value) for r in self.records]
         covered = (self.last - self.base, body, self.pid, self.pepoch, self.seq, self.transactional, self.control)
         return zlib.crc32(repr((covered, self.coordinator, self.time_ms)).encode())
 
     def sealed(self) -> Batch:
-        """With its CRC."""
+        """The batch with its CRC."""
         return replace(self, crc=self.checksum)
 
 
 def batch(values: Sequence[tuple[str | None, str | None]], **columns: object) -> Batch:
-    """A batch of (key, value) pairs that is not in a log yet: offsets from 0."""
+    """A batch of (key, value) pairs that is in no log yet: offsets from 0."""
     records = tuple(Record(i, key, value) for i, (key, value) in enumerate(values))
     return Batch(base=0, last=len(records) - 1, records=records, **columns)  # type: ignore[arg-type]
 
@@ -71,7 +71,7 @@ def marker(kind: str, *, pid: int, pepoch: int, coordinator: int, time_ms: int) 
 
 
 def moved(b: Batch, base: int, epoch: int) -> Batch:
-    """The batch at another place, under another leader epoch."""
+    """The batch at another offset, under another leader epoch."""
     shift = base - b.base
     records = tuple(replace(r, offset=r.offset + shift) for r in b.records)
     return replace(b, base=base, last=b.last + shift, records=records, epoch=epoch).sealed()
@@ -91,12 +91,12 @@ class Replica:
         return self.batches[-1].last + 1 if self.batches else max(self.start, self.empty_end)
 
     def truncate(self, offset: int) -> None:
-        """Cut off everything from `offset` on, which is the base of a batch."""
+        """Truncate to `offset`, which is the base of a batch."""
         self.batches = [b for b in self.batches if b.last < offset]
         self.empty_end = max(offset, self.start) if not self.batches else 0
 
     def expire(self, offset: int) -> None:
-        """Move the log start forward; batches wholly below it go away."""
+        """Move the log start forward and delete batches that are wholly below it."""
         end = self.end
         self.start = max(self.start, offset)
         self.batches = [b for b in self.batches if b.last >= self.start]
@@ -115,7 +115,7 @@ def open_transactions(batches: Sequence[Batch]) -> dict[int, Batch]:
 
 
 def visible(batches: Sequence[Batch], *, committed: bool, below: int) -> Iterator[tuple[Batch, Record]]:
-    """Data records below an offset, aborted ones left out for a read_committed reader."""
+    """Data records below an offset, without aborted ones for a read_committed reader."""
     outcome: dict[int, str | None] = {}
     ends: dict[int, str | None] = {}
     for b in reversed(batches):
@@ -133,7 +133,7 @@ class Partition:
     """One partition of one topic of one cluster.
 
     `leader` may be a broker without a stored log (`ghost`): a mirror that leads its followers. strays: broker that was
-    down while the topic was made again → topic id of the log that it still holds, which is an earlier topic's.
+    down while the topic was recreated → topic id of the log that it still holds, which is an earlier topic's.
     """
 
     def __init__(self, topic: str, number: int, brokers: Sequence[int], *, base: int = 0, ghost: int | None = None):
@@ -172,24 +172,24 @@ class Partition:
         return min([self.hw, *(b.base for b in open_)])
 
     def append(self, b: Batch) -> Batch:
-        """Append at the leader, under its epoch; nobody has it yet but the leader."""
+        """Append at the leader, under its epoch; only the leader has the batch yet."""
         placed = moved(b, self.end, self.epoch)
         self.log.batches.append(placed)
         return placed
 
     def copy_in(self, b: Batch, epoch: int) -> None:
-        """Append a batch as another log holds it, at its own offset."""
+        """Append a batch of another log at the offset that it has there."""
         assert b.base >= self.end, "a copy may leave a gap, never lie below the end"
         self.log.batches.append(replace(b, epoch=epoch))
 
     def replicate(self) -> None:
-        """Every in-sync follower fetches what its leader has; the high watermark follows."""
+        """Every in-sync follower catches up to its leader's log end; the high watermark advances."""
         for broker in self.isr - {self.leader}:
             self._follow(broker)
         self.hw = max(self.hw, min(self.replicas[b].end for b in self.isr))
 
     def holds(self, b: Batch) -> bool:
-        """Whether what was appended is still there, as far as elections go."""
+        """Whether no election has discarded this batch."""
         return not any(b is dropped for dropped in self.dropped)
 
     def _follow(self, broker: int) -> None:
@@ -198,7 +198,7 @@ class Partition:
         follower.start, follower.empty_end = leader.start, leader.empty_end
 
     def elect(self, broker: int) -> None:
-        """Another in-sync replica leads; what it lacks is cut off on the others."""
+        """Another in-sync replica leads; the others truncate what it does not have."""
         assert broker in self.isr, "only in-sync replicas are elected"
         self.dropped += [b for b in self.log.batches if b.base >= self.replicas[broker].end]
         self.leader = broker
@@ -206,7 +206,7 @@ class Partition:
         self.replicate()
 
     def elect_unclean(self, broker: int) -> None:
-        """A replica leads that is not in sync: what it has not is lost, acknowledged or not."""
+        """A replica leads that is not in sync: what it does not have is lost, acknowledged or not."""
         self.dropped += [b for b in self.log.batches if b.base >= self.replicas[broker].end]
         self.leader = broker
         self.epoch += 1
@@ -224,14 +224,14 @@ class Partition:
         self.replicate()
 
     def rejoin(self, broker: int) -> None:
-        """It comes back, truncates to its leader, catches up and is in sync again."""
+        """The broker comes back, truncates to its leader, catches up and is in sync again."""
         self.down.discard(broker)
         self._follow(broker)
         self.isr.add(broker)
         self.replicate()
 
     def truncate(self, offset: int) -> None:
-        """The leader cuts its log; all follow."""
+        """The leader truncates its log, and the followers theirs."""
         self.log.truncate(offset)
         for broker in self.isr - {self.leader}:
             self._follow(broker)
@@ -243,22 +243,22 @@ class Partition:
             self.replicas[broker].expire(min(offset, self.hw))
 
     def restart_at(self, offset: int) -> None:
-        """All replicas begin anew at an offset beyond their end, as followers do whose leader's log starts there."""
+        """All replicas restart at an offset beyond their end, as followers do when their leader's log starts there."""
         for replica in self.replicas.values():
             replica.batches, replica.start, replica.empty_end = [], offset, offset
         self.hw = offset
 
     def compact(self, *, below: int | None = None) -> None:
-        """Each live replica by itself: of each key the last record (below an offset, where one is given) stays, and the
-        newest batch is left alone."""
+        """Compact each live replica by itself: the last record of each key (below an offset, where one is given) and
+        the newest batch stay."""
         for broker in self.isr:
             replica = self.replicas[broker]
             replica.batches = compacted(replica.batches, below=self.lso if below is None else min(below, self.lso))
 
 
 def compacted(batches: list[Batch], *, below: int) -> list[Batch]:
-    """What a cleaner leaves of a log below an offset: decided records that a later one of their key supersedes go, and
-    so do aborted ones; a batch that is empty thereafter goes, unless it is its producer's last."""
+    """The log after a cleaner's pass below an offset: it removes decided records that a later one of their key
+    supersedes, aborted ones, and batches that are then empty, except the last of their producer."""
     kept_values = {r.offset for _, r in visible(batches, committed=True, below=1 << 62)}
     newest = {r.key: r.offset for _, r in visible(batches, committed=True, below=below) if r.key is not None}
     last_of = {b.pid: b.base for b in batches if b.control is None}

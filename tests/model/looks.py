@@ -1,4 +1,4 @@
-"""Looks at both clusters and the mirror, at moments that all examples share; and the logs captured at the end."""
+"""Snapshots of both clusters and the mirror, at times that all examples share; and the logs captured at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOAD_LOOK, FINAL_LOOK = 0, 1
 
 
 class Observer:
-    """Takes the looks that are due."""
+    """Takes the snapshots that are due."""
 
     def __init__(self, world: World, mirror: ClusterMirror | None) -> None:
         self.w = world
@@ -23,8 +23,8 @@ class Observer:
         self.due = [m * SECOND for m in MOMENTS]
 
     def until(self, now: int) -> None:
-        """Take every look before this moment. Nothing has happened since the last event, so they show the state as it
-        was then."""
+        """Take every snapshot that is due by this time. Nothing has happened since the last event, so they show the
+        present state."""
         while self.due and self.due[0] <= now:
             self.look(self.due.pop(0), LOAD_LOOK)
 
@@ -72,7 +72,7 @@ class Observer:
             self.w.book.row("configs", **place, topic=cluster.topic, name="cleanup.policy", value="compact")
 
     def evidence(self) -> None:
-        """The last look, and the log of every replica."""
+        """The last snapshot, and the log of every replica."""
         self.w.book.now = LAST * SECOND
         self.look(self.w.book.now, FINAL_LOOK)
         for cluster in self.w.clusters:
@@ -104,5 +104,5 @@ class Observer:
 
 
 def hash_of(key: str | None, value: str | None) -> int:
-    """A hash of key and value that does not change from process to process."""
+    """A hash of key and value that is the same in every Python process."""
     return zlib.crc32(f"{key}\t{value}".encode())

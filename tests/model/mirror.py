@@ -1,8 +1,8 @@
-"""A correct mirror that keeps offsets: copies batches, follows the source's log start, stops at a clean cut.
+"""A correct mirror that keeps offsets: it copies batches, follows the source's log start, and stops at a clean cut.
 
-By `Plan.on_stop` it fetches up to the last stable offset and cuts, at the stop, to where no transaction is open
+By `Plan.on_stop` it fetches up to the last stable offset and, at the stop, truncates to where no transaction is open
 (`truncate`); or it fetches up to the high watermark and ends open transactions with an ABORT at the cut (`abort`). The
-latter waits for the marker of every transaction that the source had committed, so that nothing ends in two ways.
+latter waits for the marker of every transaction that the source had committed, so that no outcome differs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ClusterMirror:
         self.states = dict.fromkeys(range(world.plan.partitions), "PREPARING")
         self.errors: dict[int, str] = {}
         self.stopped = False
-        self.dead = False  # for good: it carries nothing more
+        self.dead = False  # for good: it copies nothing more
         self.left = world.rng.randint(0, 6) if world.plan.lagging else 1 << 30
 
     # -- copying ------------------------------------------------------------------------------------------------------
 
     def run(self) -> Actor:
-        """Fetch a little of one partition after the other until stopped."""
+        """Fetch some batches of one partition after the other until stopped."""
         while not self.stopped:
             yield IDLE
             for number, state in self.states.items():
@@ -39,7 +39,7 @@ class ClusterMirror:
                     self.fetch(number, most=self.w.rng.randint(1, 3))
 
     def catch_up(self) -> None:
-        """Carry everything there is."""
+        """Copy everything that is left."""
         for number, state in self.states.items():
             if self._carries(state):
                 self.fetch(number, most=1 << 30)
@@ -50,7 +50,7 @@ class ClusterMirror:
     def fetch(self, number: int, *, most: int) -> None:
         """Copy up to `most` batches of one partition."""
         a, b = self.source.partitions[number], self.destination.partitions[number]
-        b.epoch = max(b.epoch, a.epoch)  # the destination's leader epoch is never behind the source's
+        b.epoch = max(b.epoch, a.epoch)  # the destination's leader epoch is never lower than the source's
         if a.start > b.end:
             self.errors[number] = f"source log start {a.start} passed {b.end}: a gap of expired records"
             self.look(number)
@@ -63,13 +63,13 @@ class ClusterMirror:
         b.replicate()
 
     def refresh(self) -> None:
-        """See what elections A had."""
+        """Truncate what A lost in elections."""
         if self.w.plan.unclean:
             for a, b in zip(self.source.partitions, self.destination.partitions, strict=True):
                 self._reconcile(a, b)
 
     def _reconcile(self, a: Partition, b: Partition) -> None:
-        """Cut off what the source no longer has, because it elected a leader that was not in sync."""
+        """Truncate what the source no longer has because it elected a leader that was not in sync."""
         held = {(x.base, x.crc) for x in a.log.batches}
         strange = [x.base for x in b.log.batches if x.base >= a.start and (x.base, x.crc) not in held]
         if strange and self.w.plan.unclean:
@@ -85,7 +85,7 @@ class ClusterMirror:
             self.look(number, event=event)
 
     def look(self, number: int, *, event: str = "look", time_ns: int | None = None) -> Row:
-        """One row of `mirror_states`. A lag that nobody can know is null."""
+        """One row of `mirror_states`. An unknown lag is null."""
         a, b = self.source.partitions[number], self.destination.partitions[number]
         state = self.states[number]
         known = self._carries(state)
@@ -162,7 +162,7 @@ class ClusterMirror:
             self.fetch(number, most=1)
 
     def _hand_over(self, part: Partition) -> None:
-        """A real broker leads from now on, under a greater epoch than any mirrored batch's."""
+        """A real broker leads from now on, under a higher epoch than any mirrored batch's."""
         part.replicate()
         part.elect(min(part.isr - {part.ghost or 0}))
         if part.ghost is not None:

@@ -1,7 +1,7 @@
-"""A mirror like MirrorMaker 2: reads records, writes them anew, begins again where it last flushed, translates offsets.
+"""A mirror like MirrorMaker 2: it produces records again, resumes where it last flushed, and translates offsets.
 
-What it promises is less than Cluster Mirroring: records keep their order and all arrive, some of them twice. It reads
-uncommitted data, so what was aborted becomes plain records on B.
+It promises less than Cluster Mirroring: records keep their order and all arrive, some of them twice. It reads
+uncommitted data, so aborted records become plain records on B.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from model.world import IDLE, Actor, World
 
 class Mm2(ClusterMirror):
     """One worker. position: next source offset of each partition; flushed: where a restarted worker begins; points:
-    (source offset, destination offset) of records of which both are known, in order."""
+    known pairs (source offset, destination offset) of records, in order."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, world.a, world.b)
@@ -34,7 +34,7 @@ class Mm2(ClusterMirror):
 
     def carry(self, number: int, most: int, *, committed: bool, **columns: object) -> bool:
         """Read up to `most` records (committed ones alone, or all) and write them as one batch with these columns;
-        whether there were any. Records that have expired meanwhile are passed over, and told."""
+        whether there were any. Records that have expired meanwhile are skipped and reported."""
         a, b = self.w.a.partitions[number], self.w.b.partitions[number]
         if a.start > self.position[number]:
             self.errors[number] = f"source log start {a.start} passed {self.position[number]}: a gap of expired records"
@@ -55,18 +55,18 @@ class Mm2(ClusterMirror):
         return bool(chosen)
 
     def refresh(self) -> None:
-        """Carry a first record of every partition: the warm-up of a run waits for that."""
+        """Mirror the first record of every partition: the warm-up of a run waits for that."""
         for number, points in self.points.items():
             if not points:
                 self.fetch(number, most=1)
 
     def restart(self) -> None:
-        """The worker was killed: a new producer goes on where offsets were last flushed."""
+        """The worker was killed: a new producer resumes where offsets were last flushed."""
         self.position = dict(self.flushed)
         self.pid, self.sequence = self.w.b.new_pid(), {}
 
     def look(self, number: int, *, event: str = "look", time_ns: int | None = None) -> Row:
-        """As Kafka's own tools would tell it."""
+        """The state as Kafka's own tools report it."""
         row = super().look(number, event=event, time_ns=time_ns)
         row["source_offset"] = self.position[number]
         if row["lag"] is not None:
@@ -74,19 +74,19 @@ class Mm2(ClusterMirror):
         return row
 
     def _finish_committed(self, number: int) -> None:
-        """Nothing to wait for: it knows no transactions."""
+        """Nothing to wait for: it does not know of transactions."""
 
     def _cut(self, part: Partition) -> int:
         return part.end
 
     def translate(self, number: int, offset: int) -> int | None:
-        """The offset on B from which on everything not processed on A lies; None while it knows no point below."""
+        """An offset on B at or below every record that is not processed on A; None while no point below is known."""
         below = [(here, there) for here, there in self.points[number] if here < offset]
         return below[-1][1] + 1 if below else None
 
 
 class Translations(Syncs):
-    """Checkpoints: translated offsets of A's groups, written to groups that have no members on B."""
+    """Checkpoints: translated offsets of A's groups, synced to groups that have no members on B."""
 
     def __init__(self, world: World, mirror: Mm2) -> None:
         super().__init__(world)

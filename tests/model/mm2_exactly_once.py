@@ -1,7 +1,7 @@
-"""MirrorMaker 2 with exactly-once source support: records and its positions in A are committed in one transaction on B.
+"""MirrorMaker 2 with exactly-once source support: one transaction on B commits records and its positions in A.
 
-A worker that is killed leaves its transaction open; its successor fences it, so that B ends it with ABORT, and writes
-the same records again. It reads A at read_committed, so nothing that was aborted on A comes to B.
+A killed worker leaves its transaction open; its successor fences it, so that B ends it with ABORT, and writes the same
+records again. It reads A at read_committed, so nothing that was aborted on A is copied to B.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from model.world import World
 
 
 class ExactlyOnce(Mm2):
-    """One worker. under_way: partitions of B in its open transaction; told: the points that are committed."""
+    """One worker. under_way: partitions of B in its open transaction; told: the committed points."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -29,7 +29,7 @@ class ExactlyOnce(Mm2):
             self.end("COMMIT")
 
     def end(self, kind: str) -> None:
-        """End the open transaction on every partition that it wrote to. An abort goes back to what was committed."""
+        """End the open transaction on every partition that it wrote to. An abort returns to the committed positions."""
         if self.w.plan.tv2 or kind == "ABORT":
             self.pepoch += 1
         for number in sorted(self.under_way):
@@ -47,27 +47,27 @@ class ExactlyOnce(Mm2):
         self.under_way = set()
 
     def restart(self) -> None:
-        """The worker was killed: its successor fences it and begins again where the last transaction ended."""
+        """The worker was killed: its successor fences it and resumes where the last transaction ended."""
         self.end("ABORT")
 
     def stop(self) -> None:
-        """It is ended in good order, or killed."""
+        """It shuts down cleanly, or is killed."""
         self.end("COMMIT" if self.w.chance(0.5) else "ABORT")
         super().stop()
 
     def refresh(self) -> None:
-        """The first record of every partition is carried and committed."""
+        """Copy the first record of every partition, and commit."""
         super().refresh()
         self.end("COMMIT")
 
     def look(self, number: int, *, event: str = "look", time_ns: int | None = None) -> Row:
-        """What is known of it from outside is what it has committed."""
+        """The state that is visible outside: the committed one."""
         ahead, self.position = self.position, self.flushed
         row = super().look(number, event=event, time_ns=time_ns)
         self.position = ahead
         return row
 
     def translate(self, number: int, offset: int) -> int | None:
-        """As MirrorMaker translates; points of a transaction that is still open are not known to it yet."""
+        """As Mm2, by committed points only."""
         below = [(here, there) for here, there in self.told[number] if here < offset]
         return below[-1][1] + 1 if below else None

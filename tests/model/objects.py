@@ -1,4 +1,4 @@
-"""Cluster A as a diskless one would store it: batches in objects that metadata names, merged and cleaned up later."""
+"""Cluster A stored as by a diskless cluster: batches in objects that metadata references, merged and deleted later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPOCH = 7
 
 
 def store(world: World, names: Mapping[str, str | None]) -> None:
-    """Write `objects` and `object_refs` for what A's logs hold. names: value → its transaction's name."""
+    """Write `objects` and `object_refs` for A's logs. names: value → its transaction's name."""
     row = world.book.row
     for broker in world.a.partitions[0].replicas:
         row("object_refs", cluster="A", event="epoch", broker=broker, broker_epoch=EPOCH, time_ns=1)

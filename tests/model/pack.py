@@ -1,6 +1,6 @@
-"""Many examples as one stored run, judged once: planning takes Spark long, and more rows hardly longer.
+"""Many examples as one stored run, judged once: Spark spends its time on planning, and more rows add little.
 
-Every name in an example begins with its prefix, so that each anomaly says whose it is.
+Every name in an example begins with its prefix, so that each anomaly names its example.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FLOOR |= {"carried_under_fault": 0, "partitions_under_faults": 0}  # an example 
 
 
 def merged(examples: Iterable[Example]) -> Rows:
-    """The tables of all examples as one run's: events in the order of time, indices and fault numbers made unique."""
+    """The tables of all examples as those of one run: events in time order, indices and fault numbers made unique."""
     tables: Rows = defaultdict(list)
     events: list[tuple[int, int, int, Row]] = []
     faults = 0
@@ -69,7 +69,7 @@ def merged(examples: Iterable[Example]) -> Rows:
 
 
 def store(examples: Sequence[Example], folder: Path, *, contract: str) -> Path:
-    """Write the examples as one run of ours. All must be of one sort."""
+    """Write the examples as one stored run. All must be of one sort."""
     assert len({e.plan.sort for e in examples}) == 1
     plan = examples[0].plan
     mirror, able = plan.mirror, CAPABILITIES.get(plan.sort, CAPABILITIES[plan.mirror])
@@ -106,7 +106,7 @@ def judged(
 
 
 def attributed(folder: Path) -> Anomalies:
-    """Prefix → anomaly rows. An anomaly that names no example, or two, is filed under what it names, joined."""
+    """Prefix → anomaly rows. An anomaly that names no example, or several, has their prefixes joined by +."""
     found: Anomalies = defaultdict(list)
     stored = folder / "results" / "anomalies"
     if stored.exists():

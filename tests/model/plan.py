@@ -1,4 +1,4 @@
-"""The few parameters that an example is made of. Everything else follows from them and the seed."""
+"""The parameters of an example. Everything else follows from them and the seed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ class Plan:
     """What happens in one example.
 
     seed: of all choices of detail. mirror: `cluster` (Cluster Mirroring, offsets kept) or `mm2`. scenario: `steady`
-    (never stopped), `failover`, or `failback` (B is then mirrored to A, which is cut for that; no readers may be on A).
-    on_stop: `truncate` (mirrored up to the last stable offset; the stop cuts the log where no transaction is open) or
+    (never stopped), `failover`, or `failback` (A is truncated, and B is mirrored to A; no readers may be on A).
+    on_stop: `truncate` (mirrored up to the last stable offset; the stop truncates to where no transaction is open) or
     `abort` (mirrored up to the high watermark; the stop aborts what is open).
-    base: first offset of the logs. sends: operations that producers begin at most. producers: kinds, one each:
+    base: first offset of the logs. sends: most operations that producers begin. producers: one of each kind listed:
     `plain`, `idempotent`, `txn` (one operation per transaction), `steps` (begin, sends and end as operations).
     tv2: transactions bump the producer epoch. groups: consumer groups; share: a share group too. trouble: elections,
-    broker deaths, link cuts and expiry that may happen. reset_ids: B's producer ids begin where A's do, behind a reset.
+    broker deaths, link cuts and expiry that may happen. reset_ids: B's producer ids begin where A's do, after a reset.
     zombie: a client of A dies with its transaction open, which its coordinator aborts only after the stop.
-    lagging: the mirror carries a few batches only before it is made to catch up, or stopped. renamed: of MirrorMaker,
-    the topic has another name on B. objects: A is stored as a diskless cluster's would be. exactly_once: of
-    MirrorMaker, records and its own positions are committed in one transaction; a killed worker's is aborted on B.
+    lagging: the mirror copies only a few batches before it catches up or is stopped. renamed: with MirrorMaker, the
+    topic has another name on B. objects: A is stored as by a diskless cluster. exactly_once: MirrorMaker commits
+    records and its own positions in one transaction; a killed worker's is aborted on B.
     resends: values that were refused, undecided without idempotence, or aborted are sent again. pipelined: producers
-    have several sends under way. recreated: another topic of A is deleted and made again while clients use it.
-    unhealed: what the harness cannot heal after the load, so that it stays broken to the end: `link`, `mirror` or
-    `broker` (one of A's).
+    have several sends in flight. recreated: another topic of A is deleted and recreated while clients use it.
+    unhealed: what the harness cannot heal after the load and stays broken to the end: `link`, `mirror` or `broker`
+    (one of A's).
     """
 
     seed: int
@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def whole_log(self) -> bool:
-        """Whether A's log at the end holds everything that was ever appended."""
+        """Whether A's log holds, at the end, everything that was ever appended."""
         return not (self.compacted or self.unclean or "expiry" in self.trouble or self.scenario == "failback")
 
     @property

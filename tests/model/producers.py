@@ -1,4 +1,4 @@
-"""Producers without transactions: sends that are acknowledged, refused, lost from sight, late, or never sent."""
+"""Producers without transactions: sends that are acknowledged, refused, of unknown outcome, late, or never sent."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ class Sender:
         self.w.book.event(self.process, type_, "send", rows, invoke_index=op, **columns)
 
     def _gone(self, error: str) -> None:
-        """The client is thrown away, and its process goes on under another name."""
+        """The client is replaced, and its process continues under another name."""
         columns = {"cluster": self.cluster.letter, "client": self.client}
         self.w.book.operation(self.process, "crash", error=error, **columns)
         self.process = self.w.process("p")
         self.replace()
 
     def _robbed(self) -> bool:
-        """Whether an unclean election has taken what its sequences build on: then brokers refuse the next ones."""
+        """Whether an unclean election discarded one of its batches: brokers then refuse its next sequences."""
         return self.idempotent and not all(part.holds(b) for part, b in self.placed)
 
     def _out_of_order(self, op: int, part: Partition, pairs: list[tuple[str, str]]) -> None:
@@ -111,11 +111,11 @@ class Sender:
         if not part.holds(placed) and self._robbed():
             self._out_of_order(op, part, pairs)
             return
-        if not part.holds(placed):  # an election took it; the client tries again
+        if not part.holds(placed):  # an election discarded it; the client retries
             placed = part.append(request)
             part.replicate()
         self.placed.append((part, placed))
-        # Of a retry that the broker knows, the client may learn that it is there, not where.
+        # To a duplicate retry, the broker may answer without the offset.
         told = None if self.idempotent and self.w.chance(0.05) else placed.base
         yield BUSY
         self._end(op, "ok", self.place(part, pairs, told))
@@ -126,13 +126,13 @@ class Sender:
         self._end(op, "fail", self.place(part, pairs), "NOT_ENOUGH_REPLICAS")
 
     def _refused_then_sent(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
-        """Refused for certain; the application sends the same values again, maybe to another partition."""
+        """Definitely failed; the application sends the same values again, maybe to another partition."""
         yield from self._refused(part, pairs)
         yield BUSY
         yield from self._ok(self.w.rng.choice(self.cluster.partitions), pairs)
 
     def _doubled(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
-        """Without idempotence: the answer got lost, and the application sends the same values again."""
+        """Without idempotence: the response is lost, and the application sends the same values again."""
         if self.idempotent:
             yield from self._ok(part, pairs)
             return
@@ -146,7 +146,7 @@ class Sender:
         yield from self._ok(part, pairs)
 
     def _pipelined(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
-        """Several sends under way: they are appended in the order in which they began, and answered in any order."""
+        """Several sends in flight: appended in the order in which they were invoked, acknowledged in any order."""
         under_way = [(self._begin(part, pairs), part, pairs)]
         for _ in range(self.w.rng.randint(1, 3)):
             other, more = self.w.rng.choice(self.cluster.partitions), self.values(self.w.rng.randint(1, 2))
@@ -170,7 +170,7 @@ class Sender:
             yield BUSY
 
     def _unknown(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
-        """Appended, and an election may take it away again; the client hears nothing."""
+        """Appended, and an election may discard it; the client gets no response."""
         op = self._begin(part, pairs)
         yield BUSY
         if not self._robbed():
@@ -180,7 +180,7 @@ class Sender:
         self._gone("_TIMED_OUT")
 
     def _late(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
-        """The request is on its way while the client has given up."""
+        """The request arrives after the client has given up."""
         op = self._begin(part, pairs)
         yield BUSY
         request = self.request(part, pairs)
@@ -201,7 +201,7 @@ class Sender:
         self._gone("_TRANSPORT")
 
     def _partly(self, part: Partition, pairs: list[tuple[str, str]]) -> Actor:
-        """Two requests; the first is acknowledged, of the second nothing is heard. Kafka acknowledges records."""
+        """Two requests; the first is acknowledged, the second gets no response. Kafka acknowledges records."""
         op = self._begin(part, pairs)
         yield BUSY
         if self._robbed():

@@ -1,8 +1,9 @@
-"""A topic of A that is deleted and made again while clients use it: what overlaps the deletion may be of either life.
+"""A topic of A that is deleted and recreated while clients use it: operations that overlap the deletion may be of
+either life (incarnation) of the topic.
 
-A deletion may be tried in vain before. A broker may be down all the time and keep the old topic's log, with its id.
-It is not mirrored. The answer to a deletion does not end the old topic at once: a broker that has not heard of it goes
-on acknowledging (seen on Kafka 4.3.1), so operations under way end when they end.
+A deletion may fail first. A broker may be down all the time and keep the old topic's log, with its id. The topic is not
+mirrored. The response to a deletion does not end the old topic at once: a broker that has not heard of it continues to
+acknowledge writes (seen on Kafka 4.3.1), so pending operations complete whenever they do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from model.world import BUSY, IDLE, Actor, Cluster, World
 
 
 class Recreated:
-    """lives: the topic's lives so far, each a cluster of its own with that topic alone; the last one is there."""
+    """lives: the topic's lives so far, each a cluster of its own with that topic alone; the last one is current."""
 
     def __init__(self, world: World) -> None:
         self.w = world
@@ -31,11 +32,11 @@ class Recreated:
 
     @property
     def current(self) -> Cluster:
-        """The life that is there."""
+        """The current life."""
         return self.lives[-1]
 
     def run(self) -> Actor:
-        """Use it, delete it with operations under way, make it again, use it."""
+        """Use the topic, delete it with operations pending, recreate it, use it."""
         self._create()
         yield IDLE
         for _ in range(self.w.rng.randint(1, 2)):
@@ -52,7 +53,7 @@ class Recreated:
         yield from self._read(life, under_way=False)
 
     def _read(self, life: Cluster, *, under_way: bool) -> Actor:
-        """A fresh reader polls from the start; with `under_way` its answer is taken now and told later."""
+        """A fresh reader polls from the start; with `under_way` the poll completes after the topic is recreated."""
         reader = Reader(self.w, life, committed=False)
         reader.open(reader.starts())
         op = self.w.book.event(reader.process, "invoke", "poll", **reader.columns)
@@ -105,7 +106,7 @@ class Recreated:
                 yield BUSY
 
     def _try_in_vain(self) -> Actor:
-        """A deletion that ends unknown and is never done; clients go on."""
+        """A deletion of unknown outcome that never takes effect; clients continue."""
         op = self._ask("delete_topic")
         yield BUSY
         if self.w.chance(0.5):

@@ -1,4 +1,4 @@
-"""What a mirror carries beside records: offsets of consumer and share groups, access rules, topic configurations."""
+"""What a mirror syncs in addition to records: consumer and share group offsets, ACLs, topic configurations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Syncs:
         self.stopped = False
 
     def run(self) -> Actor:
-        """Sync everything now and then until stopped."""
+        """Sync everything from time to time until stopped."""
         while not self.stopped:
             yield IDLE
             if self.w.link:
@@ -73,7 +73,7 @@ class Syncs:
 
 
 def administrator(world: World, letter: str) -> Actor:
-    """Creates and deletes access rules and alters configurations of one cluster, now and then."""
+    """Creates and deletes access rules and alters configurations of one cluster from time to time."""
     cluster = world.a if letter == "A" else world.b
     verb = "ALLOW" if letter == "A" else "DENY"
     while True:

@@ -1,4 +1,4 @@
-"""The table of mutations in docs/trust.md: `PYTHONPATH=tests:. python -m model.table` writes it again."""
+"""The table of mutations in docs/trust.md: `PYTHONPATH=tests:. python -m model.table` rewrites it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ BEGIN, END = "<!-- mutations -->\n", "<!-- end of mutations -->\n"
 
 
 def table() -> str:
-    """Markdown: one row per mutation, and the kinds that none can reach."""
-    rows = ["| what is made wrong | must be called | may come with it, because |", "|---|---|---|"]
+    """Markdown: one row per mutation, and the kinds that none covers."""
+    rows = ["| mutation | must be reported as | may come with it, because |", "|---|---|---|"]
     order = list(CATALOGUE)
     for m in sorted(MUTATIONS.values(), key=lambda m: order.index(m.kind)):
         form = f" / {m.form}" if m.form else ""
         may = "; ".join(f"`{kind}`: {why}" for kind, why in m.may.items())
         rows.append(f"| {m.what} | `{m.kind}`{form} | {may} |")
-    rows += ["", "Kinds that no mutation reaches:", ""]
+    rows += ["", "Kinds without a mutation:", ""]
     rows += [f"- `{kind}`: {why}" for kind, why in OUT_OF_REACH.items()]
     return "\n".join(rows) + "\n"
 
 
 def page(text: str) -> str:
-    """The page with its table made anew."""
+    """The page with its table rewritten."""
     before, rest = text.split(BEGIN)
     return before + BEGIN + table() + END + rest.split(END)[1]
 

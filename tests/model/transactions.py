@@ -1,4 +1,4 @@
-"""Transactional producers: commit, abort, an end that is decided later, a crash that fences; markers one by one."""
+"""Transactional producers: commit, abort, unknown outcome, crash and fencing; markers are written one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENDS = ("commit", "commit", "commit", "abort", "unknown", "crash")
 
 
 class TxnSender(Sender):
-    """One transactional id. `steps`: begin, sends and end are operations of their own, else one operation `txn`."""
+    """One transactional id. `steps`: begin, sends and end are separate operations, else one operation `txn`."""
 
     def __init__(self, world: World, cluster: Cluster, *, steps: bool) -> None:
         self.steps = steps
@@ -83,7 +83,7 @@ class TxnSender(Sender):
         self._answer(end, "ok" if self.steps else "fail", "txn_abort", txn, whole, told, "aborted")
 
     def _unknown(self, txn: str, whole: int, told: list[Row], parts: list[Partition]) -> Actor:
-        """The commit was asked for and is never answered; the coordinator may or may not have stored it."""
+        """The commit is requested and never answered; the coordinator may or may not have stored it."""
         end = self._ask("txn_commit", txn)
         yield BUSY
         self._answer(end, "info", "txn_commit", txn, whole, told, "_TIMED_OUT")
@@ -91,7 +91,7 @@ class TxnSender(Sender):
         self._incarnate()
 
     def _crash(self, txn: str, whole: int, told: list[Row], parts: list[Partition]) -> Actor:
-        """The client dies before it asks for an end; its next incarnation fences it and aborts what is open."""
+        """The client dies before it requests an end; its next incarnation fences it and aborts the open transaction."""
         if self.steps:
             self._stray(txn, parts[0])
         else:
@@ -101,7 +101,7 @@ class TxnSender(Sender):
         self._incarnate()
 
     def _stray(self, txn: str, part: Partition) -> None:
-        """A send that the dead client leaves behind. The broker refuses it, because its epoch is fenced by then."""
+        """A delayed send of the dead client. The broker refuses it, because its epoch is fenced by then."""
         pairs = self.values(1)
         op = self._event("invoke", "send", txn, self.place(part, pairs))
         self._event("info", "send", txn, self.place(part, pairs), invoke_index=op, error="_TIMED_OUT")
@@ -116,7 +116,7 @@ class TxnSender(Sender):
         self.replace()
 
     def leave_open(self) -> Actor:
-        """Begin a transaction and die in it; whoever goes on with this actor aborts it."""
+        """Begin a transaction and die in it; resuming this actor aborts it."""
         part = self.cluster.partitions[0]
         pairs = self.values(2)
         txn = f"{self.client}:{self.count}"
@@ -127,14 +127,14 @@ class TxnSender(Sender):
         yield from self._markers("ABORT", [part], fencing=True)
 
     def _markers(self, kind: str, parts: list[Partition], *, fencing: bool = False) -> Actor:
-        """One marker per partition. By transaction version 2, and when it fences, it carries the next epoch."""
+        """One marker per partition. With transaction version 2, and when it fences, it has the next epoch."""
         bumped = self.w.plan.tv2 or fencing
         if bumped:
             self.pepoch += 1
         for part in parts:
             yield BUSY
             self._mark(kind, part)
-            if self.w.chance(0.05):  # a new coordinator writes the marker once more: it ends nothing
+            if self.w.chance(0.05):  # a new coordinator writes the marker again: it ends nothing
                 self.cluster.coordinator_epoch += 1
                 self._mark(kind, part)
         if bumped:

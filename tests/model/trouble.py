@@ -1,4 +1,4 @@
-"""What goes wrong in a run and must not matter: elections, dying brokers, a cut link, expiry, compaction, a pause."""
+"""Faults that a correct mirror tolerates: elections, dying brokers, a cut link, expiry, compaction, a pause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def fault(world: World, number: int, name: str, cluster: str, target: str, actio
 
 
 def elections(world: World) -> Actor:
-    """Preferred leaders change on A, cleanly."""
+    """Clean leader elections on A."""
     while True:
         yield IDLE
         part = world.rng.choice(world.a.partitions)
@@ -44,7 +44,7 @@ def deaths(world: World) -> Actor:
 
 
 def unclean(world: World) -> Actor:
-    """A broker of A falls behind and is made leader nevertheless: what it missed is lost, acknowledged or not."""
+    """A broker of A leaves the ISR and is elected nevertheless: what it missed is lost, acknowledged or not."""
     while True:
         yield IDLE
         part = world.rng.choice(world.a.partitions)
@@ -79,7 +79,7 @@ def link_cuts(world: World) -> Actor:
 
 
 def expiry(world: World) -> Actor:
-    """Retention deletes whole batches of A that are decided, whether the mirror has them or not."""
+    """Retention deletes whole decided batches of A, whether the mirror has copied them or not."""
     while True:
         yield IDLE
         part = world.rng.choice(world.a.partitions)
@@ -91,9 +91,9 @@ def expiry(world: World) -> Actor:
 def cleaner(world: World, cluster: Cluster) -> Actor:
     """Brokers compact their copies, each cluster by itself.
 
-    Before a failback A's cleaner goes no further than the mirror: a record that another one has superseded above the
-    cut is gone for good when the failback discards that other one, and nobody keeps A from doing so but
-    `min.compaction.lag.ms`. That is a limit of every failback by truncation, and no matter of the model.
+    Before a failback A's cleaner goes no further than the mirror: a record that one above the cut has superseded is
+    lost when the failback discards the superseding one, and only `min.compaction.lag.ms` prevents that. That is a
+    limit of every failback by truncation, and not modeled.
     """
     while True:
         yield IDLE
@@ -112,7 +112,7 @@ def pauses(world: World, mirror: ClusterMirror) -> Actor:
 
 
 def heal(world: World, mirror: ClusterMirror) -> None:
-    """End whatever is wrong, but for what this plan says cannot be healed."""
+    """End all faults except the one that this plan cannot heal."""
     lost = world.plan.unhealed
     world.link = lost != "link"
     mirror.dead = lost == "mirror"

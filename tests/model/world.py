@@ -1,7 +1,7 @@
-"""What the actors of one example share: the book, both clusters' partitions, ids, group offsets; and the scheduler.
+"""The state that the actors of one example share: book, partitions, ids, group offsets; and the scheduler.
 
-An actor is a generator. It runs until it yields: `IDLE` between two operations, `BUSY` within one, so that others'
-steps come between the beginning, the effect and the end of what it does.
+An actor is a generator. It runs until it yields: `IDLE` between two operations, `BUSY` within one, so that steps of
+other actors come between the invocation, the effect and the completion of an operation.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Actor = Iterator[bool]
 
 
 class Observer(Protocol):
-    """Somebody who looks at everything at given moments."""
+    """Takes snapshots of everything at given times."""
 
     def until(self, now: int) -> None:
-        """Take every look before this moment."""
+        """Take every snapshot that is due by this time."""
 
 
 class Looked(Protocol):
-    """A mirror that can be looked at."""
+    """A mirror whose state can be recorded."""
 
     states: dict[int, str]
 
@@ -36,11 +36,11 @@ class Looked(Protocol):
 
 
 class Lives(Protocol):
-    """A topic that is deleted and made again."""
+    """A topic that is deleted and recreated."""
 
     @property
     def current(self) -> Cluster:
-        """The life that is there: a cluster with that topic alone."""
+        """The current life: a cluster with that topic alone."""
 
 
 class Cluster:
@@ -91,7 +91,7 @@ class World:
 
     @property
     def clusters(self) -> list[Cluster]:
-        """A and B, and A once more with the topic that is deleted and made again."""
+        """A and B, and A again with the topic that is recreated."""
         return [self.a, self.b, *([self.recreated.current] if self.recreated is not None else [])]
 
     def number(self, kind: str) -> int:
@@ -100,7 +100,7 @@ class World:
         return self.names[kind] - 1
 
     def process(self, kind: str) -> str:
-        """A process that was never there before: `p` for producers, `c` for consumers, `f` for final readers."""
+        """A new process: `p` for producers, `c` for consumers, `f` for final readers."""
         return self.book.name(f"{kind}{self.number(kind)}")
 
     def client(self, letter: str, role: str) -> str:
@@ -112,7 +112,7 @@ class World:
         return self.rng.random() < probability
 
     def run(self, actors: list[Actor], *, phase: str, steps: int, drain: bool = True) -> None:
-        """Let actors take this many steps, in any order, within a phase; then let each come to rest."""
+        """Let actors take this many steps, in any order, within a phase; then let each finish its operation."""
         begin, end = next((b, e) for name, b, e in SPANS if name == phase)
         width = (end - begin) * SECOND // (steps + 60)
         self._pass(max(0, begin * SECOND - self.book.now))
@@ -141,6 +141,6 @@ class World:
             live.remove(actor)
 
     def settle_late_requests(self) -> None:
-        """What was still under way between clients and brokers arrives now."""
+        """Requests that are still in flight arrive now."""
         while self.later:
             self.later.pop()()
