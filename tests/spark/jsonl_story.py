@@ -1,8 +1,8 @@
-"""A language for histories in JSON lines, as /docs/history-format.md has them: each call writes the lines of one thing.
+"""Helpers that write histories in JSON lines (docs/history-format.md): each call writes the lines of one event.
 
 Every story is told twice: with its fault, and without (its clean twin). Names of topics, groups, transactions, values
-and processes are made unique by the story's name, so that many stories fit into one file and one judgement; what a
-mirror step says of "everything" then becomes one line per topic of the story, which is how the importer reads it too.
+and processes are prefixed with the story's name, so that many stories fit into one file and one judgement; a mirror
+step that concerns "everything" then becomes one line per topic of the story, which is how the importer reads it too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STEPS = ("failover", "stop_mm2", "start_mm2", "kill_mm2", "mirror_stop", "mirro
 
 
 class Lines:
-    """The lines of one story. Sends and steps are invoked and completed; what is looked at is one line."""
+    """The lines of one story. Sends and steps are invoked and completed; a snapshot is one line."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -86,7 +86,7 @@ class Lines:
         self.both(by, f"txn_{step}", end, cluster=cluster, txn=self.named(txn), **fields)
 
     def dump(self, cluster: str, *records: Record, p: int = 0, topic: str = "t", **fields: Any) -> None:
-        """A look at a log: (offset, value) or (offset, None or value, further fields)."""
+        """A snapshot of a log: (offset, value) or (offset, None or value, further fields)."""
         shown = []
         for offset, value, *more in records:
             extra = dict(more[0]) if more else {}

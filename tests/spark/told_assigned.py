@@ -1,4 +1,4 @@
-"""Stories of assignments that say where reading begins: offsets, log starts, what groups had committed."""
+"""Stories of assignments that define where reading begins: offsets, log starts, committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SKIP = "poll_skip/assigned"
 
 
 def log(h: Lines, count: int = SENT, *, p: int = 0) -> None:
-    """Records v0, v1, … at offsets from 0, which somebody read."""
+    """Records v0, v1, … at offsets from 0, all read by `audit`."""
     h.send("A", *(f"{p}v{n}" for n in range(count)), at=0, p=p)
     read(h, 0, count - 1, by="audit", p=p)
 
@@ -37,13 +37,13 @@ def expire(h: Lines, start: int) -> None:
 
 
 def committed(h: Lines, offset: int, end: str = "ok", *, by: str = "c1") -> None:
-    """An offset that group g committed, invoked and answered."""
+    """An offset commit of group g: invocation and completion."""
     place = {"cluster": "A", "group": h.named("g"), "topic": h.topic("t"), "partition": 0}
     h.both(by, "commit_offset", end, offset=offset, **place)
 
 
 def fetched(h: Lines, offset: int | None, *, by: str = "c2", **fields: Any) -> None:
-    """What a member of group g was told that is committed."""
+    """An offset fetch of group g and its result."""
     place = {"cluster": "A", "group": h.named("g"), "topic": h.topic("t"), "partition": 0}
     h.both(by, "fetch_offset", done={"offset": offset}, **place, **fields)
 
@@ -53,7 +53,7 @@ def fetched(h: Lines, offset: int | None, *, by: str = "c2", **fields: Any) -> N
 
 @ASSIGNED.story(SKIP)
 def sought_to_an_offset(h: Lines, fault: bool) -> None:
-    """Not from the log start: forward by a seek over what it need not read, then on from there."""
+    """A consumer seeks forward; it need not read what it skips, but everything from there on."""
     log(h)
     assign(h, 0)
     read(h, 0, 1)
@@ -63,7 +63,7 @@ def sought_to_an_offset(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def sought_back(h: Lines, fault: bool) -> None:
-    """It had read all; what it reads again it reads from the place that it was given."""
+    """A consumer has read everything and seeks back; it must read again from that offset on."""
     log(h)
     assign(h, 0)
     read(h, 0, 6)
@@ -73,7 +73,7 @@ def sought_back(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def from_the_log_start_by_its_reset(h: Lines, fault: bool) -> None:
-    """No offset and no group: `auto.offset.reset` says where it begins; with latest anywhere."""
+    """No offset and no group: `auto.offset.reset` decides; with latest the consumer may begin anywhere."""
     log(h)
     assign(h, reset="earliest" if fault else "latest")
     read(h, 3, 6)
@@ -81,7 +81,7 @@ def from_the_log_start_by_its_reset(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def only_polls_say_how_it_is_reset(h: Lines, fault: bool) -> None:
-    """The assignment says neither offset nor reset."""
+    """The assignment has neither offset nor reset; the poll has the reset."""
     log(h)
     assign(h)
     read(h, 3, 6, reset="earliest" if fault else "latest")
@@ -97,7 +97,7 @@ def logical_offset_of_the_beginning(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story("poll_skip/external")
 def another_partition_is_assigned(h: Lines, fault: bool) -> None:
-    """An assignment moves the consumer in the partition that it names, and in no other."""
+    """An assignment changes the position in the partition that it names, and in no other."""
     log(h)
     log(h, p=1)
     assign(h, 0)
@@ -109,7 +109,7 @@ def another_partition_is_assigned(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story("poll_skip/external")
 def an_assignment_that_failed(h: Lines, fault: bool) -> None:
-    """It did not happen, so it moved nobody; one of unknown outcome may have."""
+    """A failed assignment does not change the position; one of unknown outcome may have."""
     log(h)
     assign(h, 0)
     read(h, 0, 1)
@@ -119,7 +119,7 @@ def an_assignment_that_failed(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def two_partitions_are_assigned_one_after_the_other(h: Lines, fault: bool) -> None:
-    """One line each, before the first poll."""
+    """Two assignments, one line each, before the first poll."""
     log(h)
     log(h, p=1)
     assign(h, 1)
@@ -130,7 +130,7 @@ def two_partitions_are_assigned_one_after_the_other(h: Lines, fault: bool) -> No
 
 @ASSIGNED.story(SKIP)
 def the_first_polls_bring_nothing(h: Lines, fault: bool) -> None:
-    """An empty poll and one that failed leave the position where it was."""
+    """An empty poll and a failed one do not change the position."""
     log(h)
     assign(h, 1)
     h.poll("A", position=1)
@@ -140,7 +140,7 @@ def the_first_polls_bring_nothing(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def poll_under_way(h: Lines, fault: bool) -> None:
-    """A poll that was invoked before the assignment may be answered from the old position."""
+    """A poll that was invoked before the assignment may return records from the old position."""
     log(h)
     place = {"cluster": "A", "topic": h.topic("t"), "partition": 0, "isolation": "read_uncommitted"}
     if fault:
@@ -153,7 +153,7 @@ def poll_under_way(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story("poll_skip/external")
 def answered_after_the_assignment(h: Lines, fault: bool) -> None:
-    """The poll that was under way is answered last; nobody knows which position the next one goes on from."""
+    """A poll that overlaps the assignment completes after it: the position of the next poll is unknown."""
     log(h)
     place = {"cluster": "A", "topic": h.topic("t"), "partition": 0, "isolation": "read_uncommitted"}
     if fault:
@@ -167,7 +167,7 @@ def answered_after_the_assignment(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story("poll_skip/external")
 def a_poll_of_unknown_outcome(h: Lines, fault: bool) -> None:
-    """What it brought nobody knows; one that failed brought nothing."""
+    """A poll of unknown outcome may have returned records; a failed one returned none."""
     log(h)
     assign(h, 0)
     read(h, 0, 1)
@@ -177,7 +177,7 @@ def a_poll_of_unknown_outcome(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def assigned_before_a_transaction(h: Lines, fault: bool) -> None:
-    """A read_committed reader passes over what was aborted, from its first read on."""
+    """A read_committed reader skips aborted records, also in its first read."""
     end = "commit" if fault else "abort"
     h.txn("A", "begin", "T1")
     h.send("A", "x", "y", at=0, txn="T1")
@@ -194,7 +194,7 @@ def assigned_before_a_transaction(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def assigned_below_the_log_start(h: Lines, fault: bool) -> None:
-    """Out of range at once: with earliest it begins at the log start, with latest where it likes."""
+    """The offset is out of range at once: with earliest reading begins at the log start, with latest anywhere."""
     log(h)
     expire(h, 3)
     assign(h, 0, reset="earliest" if fault else "latest")
@@ -203,7 +203,7 @@ def assigned_below_the_log_start(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def assigned_where_records_expired(h: Lines, fault: bool) -> None:
-    """Nobody says how it is reset. What expired need not be read; with the fault a later look finds it still there."""
+    """The reset is unknown. Expired records need not be read; with the fault a later snapshot still holds them."""
     log(h)
     assign(h, 0)
     if not fault:
@@ -215,7 +215,7 @@ def assigned_where_records_expired(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story("poll_skip/external")
 def expired_while_it_read(h: Lines, fault: bool) -> None:
-    """Its position expired between two polls, and `latest` takes it to the log's end, error or not."""
+    """The position expired between two polls, and `latest` moves it to the log end, with or without an error."""
     log(h)
     assign(h, 0)
     read(h, 0, 1)
@@ -225,7 +225,7 @@ def expired_while_it_read(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story("poll_skip/external")
 def out_of_range_while_it_read(h: Lines, fault: bool) -> None:
-    """OFFSET_OUT_OF_RANGE on a poll: the consumer moves by its own reset."""
+    """OFFSET_OUT_OF_RANGE on a poll: the consumer resets its position."""
     log(h)
     assign(h, 0)
     read(h, 0, 1)
@@ -237,7 +237,7 @@ def out_of_range_while_it_read(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story("nonmonotonic_poll/external")
 def out_of_range_after_a_truncation(h: Lines, fault: bool) -> None:
-    """The log was cut below the consumer's position; it begins anew at the log start."""
+    """The log was truncated below the consumer's position; it resets to the log start."""
     log(h)
     assign(h, 0)
     read(h, 0, 6)
@@ -263,7 +263,7 @@ def told_where_the_group_stood(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def from_the_committed_offset(h: Lines, fault: bool) -> None:
-    """No offset is told with the assignment: what the group had committed counts."""
+    """The assignment has no offset: the group's committed offset counts."""
     log(h)
     assign(h, 0, group="g")
     read(h, 0, 2, group="g")
@@ -274,7 +274,7 @@ def from_the_committed_offset(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def only_polls_name_the_group(h: Lines, fault: bool) -> None:
-    """The assignment itself names none."""
+    """Polls name the group, the assignment does not."""
     log(h)
     assign(h, 0)
     read(h, 0, 2, group="g")
@@ -285,7 +285,7 @@ def only_polls_name_the_group(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def subscribed_after_a_commit(h: Lines, fault: bool) -> None:
-    """A subscription that names no partition: each that the group had committed."""
+    """A subscription that names no partition stands for every partition with a committed offset."""
     log(h)
     assign(h, 0, group="g")
     read(h, 0, 2, group="g")
@@ -297,7 +297,7 @@ def subscribed_after_a_commit(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def a_commit_of_unknown_outcome(h: Lines, fault: bool) -> None:
-    """It may be what the next member began from; one that was refused was not."""
+    """The next member may begin from a commit of unknown outcome, but not from a failed one."""
     log(h)
     assign(h, 0, group="g")
     read(h, 0, 4, group="g")
@@ -323,7 +323,7 @@ def another_member_went_on_in_between(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story("poll_skip/external")
 def another_member_went_on_untold(h: Lines, fault: bool) -> None:
-    """No assignment is told, but another member read and committed: the partition had been given away."""
+    """No assignment is recorded, but another member read and committed: the partition had been reassigned."""
     log(h)
     assign(h, 0, group="g")
     read(h, 0, 1, group="g")
@@ -335,7 +335,7 @@ def another_member_went_on_untold(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def nothing_was_committed(h: Lines, fault: bool) -> None:
-    """The member is told so, and begins by its reset; where nobody asked, an earlier commit may be there."""
+    """The fetch returns no offset, so the reset counts; without a fetch there may be an unrecorded commit."""
     log(h)
     assign(h, by="c2", group="g", reset="earliest")
     if fault:
@@ -345,7 +345,7 @@ def nothing_was_committed(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def its_own_position_counts(h: Lines, fault: bool) -> None:
-    """Assigned again without an offset: the member may keep what it had, though it had committed less."""
+    """Assigned again without an offset: the member may keep its position, though it is above its committed offset."""
     log(h)
     assign(h, 0, group="g")
     read(h, 0, 3, group="g")

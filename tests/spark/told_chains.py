@@ -1,4 +1,4 @@
-"""More stories of a mirror that keeps offsets: chains of clusters, compaction, what happens in the middle of a stop."""
+"""More stories of a mirror that keeps offsets: chains of clusters, compaction, events in the middle of a stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rewritten_on_the_second_leg(h: Lines, fault: bool) -> None:
 
 @STRICT.story("mirror_loss")
 def gone_from_a_compacted_topic(h: Lines, fault: bool) -> None:
-    """A record may go when a later one has its key, and only then."""
+    """Compaction may remove a record when a later one has its key, and only then."""
     for cluster in "AB":
         config = {"cleanup.policy": "compact"}
         h.both("admin", "create_topic", cluster=cluster, topic=h.topic("t"), config=config)
@@ -43,7 +43,7 @@ def gone_from_a_compacted_topic(h: Lines, fault: bool) -> None:
 
 @STRICT.story("written_while_mirrored/accepted")
 def acknowledged_before_the_stop_began(h: Lines, fault: bool) -> None:
-    """A write that is acknowledged while the stop is under way may have come after it."""
+    """A write that is acknowledged during the stop may have been appended after it."""
     h.mirror("mirror_state", state="MIRRORING", topic="t", partition=0)
     place = {"cluster": "B", "topic": h.topic("t"), "partition": 0, "value": h.named("w")}
     stop = {"cluster": "B", "topic": h.topic("t"), "partition": 0}
@@ -59,7 +59,7 @@ def acknowledged_before_the_stop_began(h: Lines, fault: bool) -> None:
 
 @STRICT.story("stop_cut")
 def two_resets_at_the_stop(h: Lines, fault: bool) -> None:
-    """One reset parts mirrored producers from local ones; a committed transaction before it stays as it is."""
+    """One reset separates mirrored producers from local ones; a committed transaction before it stays committed."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
     h.txn("A", "commit", "T1")
@@ -72,7 +72,7 @@ def two_resets_at_the_stop(h: Lines, fault: bool) -> None:
 
 @STRICT.story("cross_partition", "transaction_outcome")
 def half_of_it_aborted_by_the_stop(h: Lines, fault: bool) -> None:
-    """One partition's marker had come before the stop, the other partition's data had to be aborted."""
+    """One partition's marker was mirrored before the stop; the other partition's data had to be aborted."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, p=0, txn="T1", pid=7, epoch=0)
     h.send("A", "y", at=0, p=1, txn="T1", pid=7, epoch=0)
@@ -86,7 +86,7 @@ def half_of_it_aborted_by_the_stop(h: Lines, fault: bool) -> None:
 
 @STRICT.story("state_graph/edge")
 def stop_taken_back(h: Lines, fault: bool) -> None:
-    """STOPPING ends in STOPPED."""
+    """STOPPING must end in STOPPED."""
     h.topic("t")
     for state in ("MIRRORING", "STOPPING", "MIRRORING" if fault else "STOPPED"):
         h.mirror("mirror_state", state=state)

@@ -1,4 +1,4 @@
-"""Stories of one cluster: what its clients saw. From the reports that each one's docstring names."""
+"""Stories of one cluster: what its clients saw. Docstrings name the reports that they come from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMMIT, ABORT = {"ctl": "COMMIT", **T1}, {"ctl": "ABORT", **T1}
 
 @KAFKA.story("inconsistent_offsets")
 def two_values_served_at_one_offset(h: Lines, fault: bool) -> None:
-    """redpanda#3003: after kill and pause two leaders answered with the same offset."""
+    """redpanda#3003: after kill and pause two leaders acknowledged the same offset."""
     h.send("A", "a", at=0)
     h.poll("A", (0, "a"), by="c1")
     h.line("nemesis", "info", "kill", node=2)
@@ -21,7 +21,7 @@ def two_values_served_at_one_offset(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("aborted_read/aborted")
 def aborted_part_seen_on_one_partition(h: Lines, fault: bool) -> None:
-    """redpanda#3036: of an aborted transaction over two partitions one shows its record."""
+    """redpanda#3036: one of two partitions shows its record of an aborted transaction."""
     h.txn("A", "begin", "T1")
     h.send("A", "x0", at=4, p=0, txn="T1")
     h.send("A", "x1", at=9, p=1, txn="T1")
@@ -32,7 +32,7 @@ def aborted_part_seen_on_one_partition(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("torn_transaction", "lost_write/gone")
 def half_of_it_closed_by_a_late_abort(h: Lines, fault: bool) -> None:
-    """KAFKA-17754: a delayed abort of the transaction before ends one partition of a committed one."""
+    """KAFKA-17754: a delayed abort of an earlier transaction aborts a committed one in one partition."""
     h.txn("A", "begin", "T1")
     h.send("A", "x0", at=0, p=0, txn="T1")
     h.send("A", "x1", at=0, p=1, txn="T1")
@@ -46,7 +46,7 @@ def half_of_it_closed_by_a_late_abort(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("lost_write/passed")
 def passed_over_where_nothing_expired(h: Lines, fault: bool) -> None:
-    """A reader begins at offset 2: retention took what is below, or only offset 0."""
+    """A reader begins at offset 2: retention deleted everything below it, or (the fault) only offset 0."""
     h.send("A", "v0", "v1", "v2", "v3", at=0)
     h.both("admin", "retention", cluster="A", topic=h.topic("t"), partition=0, log_start=1 if fault else 2)
     h.poll("A", (2, "v2"), (3, "v3"), by="c1")
@@ -54,7 +54,7 @@ def passed_over_where_nothing_expired(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("lost_write/gone")
 def acknowledged_and_gone_after_a_reassignment(h: Lines, fault: bool) -> None:
-    """Redpanda 21.11.2 under kill and membership changes: a hole where an acknowledged record was."""
+    """Redpanda 21.11.2 under kill and membership changes: an acknowledged record is missing from the log."""
     h.send("A", "v0", "v1", at=10**12, p=1)
     h.send("A", "v2", at=10**12 + 2, p=1, end="ok" if fault else "info")
     h.send("A", "v3", at=10**12 + 3, p=1)
@@ -65,7 +65,7 @@ def acknowledged_and_gone_after_a_reassignment(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("nonmonotonic_send", "ack_mismatch/elsewhere")
 def told_offset_zero(h: Lines, fault: bool) -> None:
-    """Bufstream 0.1.0: some acknowledgements carried offset 0."""
+    """Bufstream 0.1.0: some acknowledgements had offset 0."""
     h.send("A", "v0", "v1", at=5)
     h.send("A", "v2", at=0 if fault else 7)
     h.dump("A", (5, "v0"), (6, "v1"), (7, "v2"))
@@ -73,7 +73,7 @@ def told_offset_zero(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("poll_skip/external")
 def consumer_leaps_over_a_record(h: Lines, fault: bool) -> None:
-    """Jepsen's poll-skip: another consumer shows that the record is there."""
+    """Jepsen's poll-skip: another consumer read the skipped record."""
     h.send("A", "v0", "v1", "v2", "v3", at=0, p=2)
     h.poll("A", (0, "v0"), p=2)
     h.poll("A", *([] if fault else [(1, "v1")]), (2, "v2"), p=2)
@@ -82,7 +82,7 @@ def consumer_leaps_over_a_record(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("stuck/client")
 def consumer_that_gets_nothing(h: Lines, fault: bool) -> None:
-    """Bufstream 0.1.0: stuck consumers; another one shows that the records can be read."""
+    """Bufstream 0.1.0: stuck consumers, while another one reads the records."""
     h.send("A", "v0", "v1", "v2", at=0)
     h.poll("A", (0, "v0"), group="g", by="c1")
     for step in range(3):
@@ -93,7 +93,7 @@ def consumer_that_gets_nothing(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("nonmonotonic_poll/external")
 def consumer_goes_back(h: Lines, fault: bool) -> None:
-    """Jepsen's nonmonotonic-poll: without a new assignment; with one it is lawful."""
+    """Jepsen's nonmonotonic-poll: without a new assignment; with one it is allowed."""
     h.send("A", "v0", "v1", "v2", at=0)
     h.line("c1", "ok", "assign", cluster="A", topic=h.topic("t"), partition=0)
     h.poll("A", (0, "v0"), (1, "v1"))
@@ -126,7 +126,7 @@ def later_send_lies_before(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("commit_lost")
 def commit_gone_with_the_coordinator(h: Lines, fault: bool) -> None:
-    """KAFKA-20634, on the second of two partitions; the fetch finds nothing at all."""
+    """KAFKA-20634, on the second of two partitions: the fetch returns no offset."""
     for p in (0, 1):
         h.offsets("commit_offset", "A", 50, p=p)
     h.line("nemesis", "info", "leader_change", topic="__consumer_offsets")
@@ -136,7 +136,7 @@ def commit_gone_with_the_coordinator(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("commit_lost")
 def commit_of_long_ago_comes_back(h: Lines, fault: bool) -> None:
-    """The new coordinator had loaded an older state: the fetch returns the commit before the last."""
+    """The new coordinator loaded an older state: the fetch returns the last commit but one."""
     h.offsets("commit_offset", "A", 10)
     h.offsets("commit_offset", "A", 20)
     if not fault:
@@ -160,7 +160,7 @@ def nobody_sent_what_is_read(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("unseen")
 def acknowledged_after_the_last_look(h: Lines, fault: bool) -> None:
-    """Too late for anybody to see: lost or not, nobody can tell."""
+    """The write came after the last snapshot: whether it is lost is unknown."""
     h.send("A", "a", at=0)
     h.dump("A", (0, "a"))
     if fault:
@@ -169,7 +169,7 @@ def acknowledged_after_the_last_look(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("lost_write/passed")
 def never_read_though_a_later_one_was(h: Lines, fault: bool) -> None:
-    """Jepsen's lost-write: polls alone tell it."""
+    """Jepsen's lost-write: polls alone prove it."""
     h.send("A", "v0", "v1", "v2", at=0, p=6)
     h.poll("A", (0, "v0"), p=6, by="c1")
     h.poll("A", *([] if fault else [(1, "v1")]), (2, "v2"), p=6, by="c2")
@@ -177,7 +177,7 @@ def never_read_though_a_later_one_was(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("phantom/taken_back", "inconsistent_offsets")
 def uncommitted_record_shown_and_taken_back(h: Lines, fault: bool) -> None:
-    """KAFKA-14704 on a follower of another partition: the reader got what was cut off later."""
+    """KAFKA-14704: a follower served a record that was truncated later."""
     h.send("A", "k0", at=30, p=2)
     h.send("A", "k1", p=2, end="info")
     h.line("nemesis", "info", "leader_change", frm=3, to=1)
@@ -188,7 +188,7 @@ def uncommitted_record_shown_and_taken_back(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("aborted_read/failed")
 def refused_for_certain_and_there(h: Lines, fault: bool) -> None:
-    """An error that says "not written" for a record that was."""
+    """A definite error ("not written") for a record that was written."""
     h.send("A", "v", end="fail", error="NOT_ENOUGH_REPLICAS")
     h.send("A", "w", at=1 if fault else 0)
     h.poll("A", *([(0, "v"), (1, "w")] if fault else [(0, "w")]))

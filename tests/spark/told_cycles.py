@@ -8,7 +8,7 @@ from told_logs import KAFKA
 
 @KAFKA.story("cycle_G0")
 def written_in_two_orders(h: Lines, fault: bool) -> None:
-    """Adya's G0, lawful in Kafka (Redpanda 21.10.1, Jepsen's report): two partitions, two orders."""
+    """Adya's G0, allowed in Kafka (Redpanda 21.10.1, Jepsen's report): two partitions, two orders."""
     h.txn("A", "begin", "T1", by="p1")
     h.txn("A", "begin", "T2", by="p2")
     h.send("A", "a0", at=0, p=0, txn="T1", by="p1")
@@ -38,7 +38,7 @@ def each_reads_what_the_other_has_not_committed(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("cycle_G1c/mixed")
 def overtaken_and_then_read(h: Lines, fault: bool) -> None:
-    """Lawful in Kafka: T2 writes behind T1 and commits, and T1, still open, reads a record of T2."""
+    """Allowed in Kafka: T2 writes after T1 and commits, and T1, still open, reads a record of T2."""
     h.txn("A", "begin", "T1", by="p1")
     h.txn("A", "begin", "T2", by="p2")
     h.send("A", "a", at=0, p=0, txn="T1", by="p1")

@@ -1,5 +1,5 @@
-"""Stories that an export to EDN must not change: lives of a topic, completions that contradict, several operations
-under way, steps of transactions, and what Jepsen's histories have no word for."""
+"""Stories that an export to EDN must not change: recreated topics, contradicting completions, concurrent operations,
+steps of transactions, and what Jepsen's histories cannot express."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def place(h: Lines, **fields: Any) -> dict[str, Any]:
 
 
 def life(h: Lines, values: tuple[str, ...], read: tuple[str, ...], number: int) -> None:
-    """A topic is made, written from offset 0, and read."""
+    """One life of a topic: created, written from offset 0, and read."""
     h.both("admin", "create_topic", cluster="A", topic=h.topic("t"))
     h.send("A", *values, at=0, by=f"p{number}")
     h.poll("A", *((n, v) for n, v in enumerate(values) if v in read), by=f"c{number}")
@@ -23,7 +23,7 @@ def life(h: Lines, values: tuple[str, ...], read: tuple[str, ...], number: int) 
 
 @EXPORTED.story("lost_write/passed")
 def three_lives(h: Lines, fault: bool) -> None:
-    """Each life of the topic begins at offset 0 again; with the fault one record of the last is nowhere."""
+    """Each life of the topic begins at offset 0 again; with the fault one record of the last is missing."""
     for number, values in enumerate((("a0", "a1", "a2"), ("b0", "b1"), ("c0", "c1", "c2"))):
         if number:
             h.both("admin", "delete_topic", cluster="A", topic=h.topic("t"))
@@ -32,7 +32,7 @@ def three_lives(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("inconsistent_offsets")
 def made_again(h: Lines, fault: bool) -> None:
-    """Offsets 0 and 1 hold other values, because the topic is another one; with the fault nobody deleted it."""
+    """Offsets 0 and 1 hold other values because the topic was recreated; with the fault it never was."""
     life(h, ("a0", "a1"), ("a0", "a1"), 0)
     if not fault:
         h.both("admin", "delete_topic", cluster="A", topic=h.topic("t"))
@@ -44,7 +44,7 @@ def made_again(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("lost_write/passed")
 def ok_and_fail(h: Lines, fault: bool) -> None:
-    """One send ends both ways: it may be there or not. Its neighbour, acknowledged alone, may not be missing."""
+    """One send ends both ok and fail: it may be stored or not. Its neighbor, which ended ok, must not be missing."""
     for value, offset in (("a", 0), ("b", 1), ("c", 2)):
         h.line("p1", "invoke", "send", value=h.named(value), **place(h))
         h.line("p1", "ok", "send", value=h.named(value), offset=offset, **place(h))
@@ -56,7 +56,7 @@ def ok_and_fail(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("aborted_read/failed")
 def refused_in_a_committed_transaction(h: Lines, fault: bool) -> None:
-    """One of its sends was refused, and the application committed the rest; the refused one may not be seen."""
+    """One send fails, and the application commits the rest; the failed one must not be read."""
     h.txn("A", "begin", "T1")
     h.send("A", "a", at=0, txn="T1")
     h.send("A", "b", txn="T1", end="fail")
@@ -67,7 +67,7 @@ def refused_in_a_committed_transaction(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("precommitted_read")
 def read_before_anybody_asked_to_commit(h: Lines, fault: bool) -> None:
-    """As one operation the transaction would count as committed from its begin on."""
+    """If the steps became one operation, the transaction would count as committed from its begin on."""
     h.txn("A", "begin", "T1")
     h.send("A", "a", at=0, txn="T1")
     if fault:
@@ -79,7 +79,7 @@ def read_before_anybody_asked_to_commit(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("lost_write/passed", "torn_transaction")
 def unknown_in_a_committed_transaction(h: Lines, fault: bool) -> None:
-    """A send whose outcome nobody knows may be missing, though its transaction is committed; others may not."""
+    """A send of unknown outcome may be missing, though its transaction is committed; others may not."""
     h.txn("A", "begin", "T1")
     for value, offset in (("a", 0), ("b", None), ("c", 1)):
         h.send("A", value, at=offset, txn="T1", end="ok" if offset is not None else "info")
@@ -90,7 +90,7 @@ def unknown_in_a_committed_transaction(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("reordered", "nonmonotonic_send")
 def pipelined_in_two_partitions(h: Lines, fault: bool) -> None:
-    """Six sends under way, answered out of order; each partition keeps its order."""
+    """Six concurrent sends, acknowledged out of order; each partition keeps its order."""
     at = {0: {"a": 0, "c": 1, "e": 2}, 1: {"b": 0, "d": 2 if fault else 1, "f": 1 if fault else 2}}
     producer = {"pid": 7, "epoch": 0}
     for value in "abcdef":
@@ -104,7 +104,7 @@ def pipelined_in_two_partitions(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("aborted_read/failed")
 def sent_again_after_a_refusal(h: Lines, fault: bool) -> None:
-    """The same value under way twice, told apart by names; there may be no more copies than sends."""
+    """Two concurrent sends of one value, distinguished by `op`; there may be no more copies than sends."""
     for op in (1, 2):
         h.line("p1", "invoke", "send", op=op, value=h.named("a"), retry=op == 2, **place(h))
     h.line("p1", "fail", "send", op=1, value=h.named("a"), error="refused", **place(h))
@@ -114,7 +114,7 @@ def sent_again_after_a_refusal(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("commit_lost")
 def offset_commits_under_way(h: Lines, fault: bool) -> None:
-    """Jepsen has no word for an offset commit."""
+    """Jepsen's histories have no offset commits."""
     h.send("A", "a", "b", "c", at=0)
     h.poll("A", (0, "a"), (1, "b"), (2, "c"))
     group = {**place(h), "group": h.named("g")}
@@ -126,14 +126,14 @@ def offset_commits_under_way(h: Lines, fault: bool) -> None:
 
 @EXPORTED.story("lost_write/gone")
 def gone_from_the_log(h: Lines, fault: bool) -> None:
-    """Only a log says so."""
+    """Only the log proves the loss."""
     h.send("A", "a", "b", "c", at=0)
     h.dump("A", (0, "a"), *([] if fault else [(1, "b")]), (2, "c"))
 
 
 @EXPORTED.story("poll_skip/external")
 def where_a_consumer_stands(h: Lines, fault: bool) -> None:
-    """A poll that found nothing says where its consumer stands."""
+    """An empty poll records its consumer's position."""
     h.send("A", "a", "b", "c", at=0)
     h.poll("A", (0, "a"), (1, "b"), (2, "c"), by="c2")
     h.poll("A", (0, "a"))

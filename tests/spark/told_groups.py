@@ -1,22 +1,22 @@
-"""Stories of groups, states, access, and of what JSON lines say with `row`, under a mirror that keeps offsets."""
+"""Stories of groups, states, access, and tables written with `row` lines, under a mirror that keeps offsets."""
 
 from __future__ import annotations
 
 from jsonl_story import Lines, Pack
 from told_mirrors import STRICT
 
-ACCESS = Pack("cluster-mirror/strict")  # looks at ACLs show a cluster whole: one story to a file
+ACCESS = Pack("cluster-mirror/strict")  # a snapshot of ACLs covers the whole cluster: one story to a file
 
 
 def mirrored(h: Lines, sent: int, carried: int, p: int = 0) -> None:
-    """`sent` values on A, of which B holds the first."""
+    """`sent` values on A, of which B holds the first `carried`."""
     h.send("A", *(f"v{p}{i}" for i in range(sent)), at=0, p=p)
     h.dump("B", *((i, f"v{p}{i}") for i in range(carried)), p=p)
 
 
 @STRICT.story("group_out_of_range/sync", "group_skip")
 def synced_past_the_end_on_one_of_two_partitions(h: Lines, fault: bool) -> None:
-    """VK12: raw offsets, a failover with lag, auto.offset.reset=latest; in the twin clamped to the end."""
+    """VK12: raw offsets, a failover with lag, auto.offset.reset=latest; in the twin clamped to the log end."""
     for p, carried in ((0, 10), (1, 6)):
         mirrored(h, 10, carried, p)
         h.offsets("commit_offset", "A", 10, p=p, processed=9)
@@ -32,7 +32,7 @@ def synced_past_the_end_on_one_of_two_partitions(h: Lines, fault: bool) -> None:
 
 @STRICT.story("group_skip")
 def resumed_behind_what_it_had_not_processed(h: Lines, fault: bool) -> None:
-    """In range, and still wrong: the offset written lies beyond what the group had processed."""
+    """In range, and still wrong: the synced offset is beyond what the group has processed."""
     mirrored(h, 10, 10)
     h.offsets("commit_offset", "A", 4, processed=3)
     h.offsets("sync_group_offset", "B", 8 if fault else 4, source_offset=4)
@@ -43,7 +43,7 @@ def resumed_behind_what_it_had_not_processed(h: Lines, fault: bool) -> None:
 
 @STRICT.story("group_rewind")
 def goes_back_to_the_beginning(h: Lines, fault: bool) -> None:
-    """strimzi#5366 in small: everything is read again."""
+    """As in strimzi#5366: everything is read again."""
     mirrored(h, 60, 60)
     for offset in range(10, 61, 10):
         h.offsets("commit_offset", "A", offset)
@@ -57,7 +57,7 @@ def goes_back_to_the_beginning(h: Lines, fault: bool) -> None:
 
 @STRICT.story("group_overwritten/active")
 def group_at_work_is_overwritten(h: Lines, fault: bool) -> None:
-    """KAFKA-13452: a sync under the feet of a member on the destination."""
+    """KAFKA-13452: a sync overwrites the offset of a group with an active member on the destination."""
     mirrored(h, 3, 3)
     h.poll("B", (0, "v00"), group="g", by="m")
     if fault:
@@ -67,7 +67,7 @@ def group_at_work_is_overwritten(h: Lines, fault: bool) -> None:
 
 @STRICT.story("share_group/range")
 def share_group_past_the_end(h: Lines, fault: bool) -> None:
-    """KIP-932: start offsets of share groups obey the same range."""
+    """KIP-932: start offsets of share groups must be in the same range."""
     mirrored(h, 4, 4)
     h.offsets("sync_group_offset", "B", 9 if fault else 4, source_offset=9, kind="share")
     h.dump("B", *((i, f"v0{i}") for i in range(4)))
@@ -75,7 +75,7 @@ def share_group_past_the_end(h: Lines, fault: bool) -> None:
 
 @STRICT.story("share_group/skip")
 def share_group_leaves_out_records(h: Lines, fault: bool) -> None:
-    """A share group that moved begins behind what it never got."""
+    """A share group that moved begins after records that it never got."""
     mirrored(h, 5, 5)
     h.offsets("commit_offset", "A", 2)
     h.offsets("sync_group_offset", "B", 4 if fault else 2, source_offset=2, kind="share")
@@ -96,7 +96,7 @@ def paused_is_not_stopped(h: Lines, fault: bool) -> None:
 
 @STRICT.story("state_graph/edge")
 def mirroring_again_without_preparing(h: Lines, fault: bool) -> None:
-    """A stopped partition comes back through PREPARING only."""
+    """A stopped partition returns to MIRRORING through PREPARING only."""
     h.topic("t")
     for state in ("MIRRORING", "STOPPED", *([] if fault else ["PREPARING"]), "MIRRORING"):
         h.mirror("mirror_state", state=state)
@@ -114,9 +114,9 @@ def retention_of_the_source_comes_back(h: Lines, fault: bool) -> None:
 
 @ACCESS.story("acl_lost/stale")
 def removed_on_the_source_and_still_there(h: Lines, fault: bool) -> None:
-    """A binding that the mirror brought stays although the source's administrator removed it."""
+    """A mirrored ACL binding stays although the source's administrator deleted it."""
     rule = h.named("ALLOW User:carol READ TOPIC:t")
-    cluster = "A" if fault else "C"  # in the twin another cluster, whose looks nobody mixes up with these
+    cluster = "A" if fault else "C"  # the twin uses another cluster, so that snapshots do not mix
     h.both("admin", "acl_create", cluster=cluster, acl=rule)
     h.line("observer", "ok", "acl_list", cluster=cluster, value=[rule])
     if fault:
@@ -129,7 +129,7 @@ def removed_on_the_source_and_still_there(h: Lines, fault: bool) -> None:
 
 @STRICT.story("name_leak")
 def error_message_names_a_mirror(h: Lines, fault: bool) -> None:
-    """Whoever has no rights on mirrors must not learn that one exists."""
+    """A principal without rights on mirrors must not learn that one exists."""
     row = {"cluster": "B", "principal": "User:alice", "surface": "error_text", "entitled": not fault}
     h.line("observer", "ok", "row", table="mirror_names", row={**row, "mirror": h.named("m")})
 
@@ -148,7 +148,7 @@ def memory_grows_with_partitions(h: Lines, fault: bool) -> None:
 
 @STRICT.story("referenced_deleted/deleted")
 def object_deleted_under_its_metadata(h: Lines, fault: bool) -> None:
-    """KIP-1150: the cleaner removes what metadata still names."""
+    """KIP-1150: the cleaner deletes an object that metadata still references."""
     key = {"cluster": "A", "object": h.named("o1")}
     h.line("observer", "ok", "row", table="object_refs", row={**key, "event": "commit"})
     if not fault:
@@ -159,7 +159,7 @@ def object_deleted_under_its_metadata(h: Lines, fault: bool) -> None:
 @STRICT.story("stale_commit")
 def paused_broker_commits_under_its_old_epoch(h: Lines, fault: bool) -> None:
     """KIP-1163: between upload and commit the broker was replaced."""
-    broker = 70 + fault  # brokers' epochs are the cluster's, so each twin has its own broker
+    broker = 70 + fault  # broker epochs belong to the cluster, so each twin has its own broker
     for epoch in (1, 2):
         row = {"cluster": "A", "event": "epoch", "broker": broker, "broker_epoch": epoch}
         h.line("observer", "ok", "row", table="object_refs", row=row)
@@ -170,7 +170,7 @@ def paused_broker_commits_under_its_old_epoch(h: Lines, fault: bool) -> None:
 
 @STRICT.story("group_overwritten/behind")
 def group_set_back_after_the_stop(h: Lines, fault: bool) -> None:
-    """The group had committed on the destination; a late sync writes less."""
+    """The group has committed on the destination; a late sync writes a lower offset."""
     mirrored(h, 9, 9)
     h.mirror("mirror_stop")
     h.offsets("commit_offset", "B", 7)
@@ -179,14 +179,14 @@ def group_set_back_after_the_stop(h: Lines, fault: bool) -> None:
 
 @STRICT.story("written_while_mirrored/unclear")
 def refused_without_a_reason(h: Lines, fault: bool) -> None:
-    """KIP-1279 has READ_ONLY_TOPIC for that."""
+    """The error must be KIP-1279's READ_ONLY_TOPIC."""
     h.mirror("mirror_state", state="MIRRORING", topic="t")
     h.send("B", "w", end="fail", error="UNKNOWN_SERVER_ERROR" if fault else "READ_ONLY_TOPIC")
 
 
 @STRICT.story("state_graph/refused")
 def refused_and_done_all_the_same(h: Lines, fault: bool) -> None:
-    """An operation in the wrong state changes nothing."""
+    """A refused operation must not change the state."""
     place = {"cluster": "B", "topic": h.topic("t"), "partition": 0}
     h.mirror("mirror_state", state="MIRRORING", topic="t", partition=0)
     h.both("admin", "mirror_pause", "fail", **place, error="INVALID_STATE")
@@ -195,7 +195,7 @@ def refused_and_done_all_the_same(h: Lines, fault: bool) -> None:
 
 @STRICT.story("config_reverted/other")
 def mirror_goes_on_changing_configurations(h: Lines, fault: bool) -> None:
-    """After the stop the mirror itself alters an entry."""
+    """After the stop the mirror itself alters a configuration."""
     place = {"cluster": "B", "topic": h.topic("t")}
     h.mirror("mirror_state", state="MIRRORING")
     h.mirror("mirror_stop")
@@ -204,7 +204,7 @@ def mirror_goes_on_changing_configurations(h: Lines, fault: bool) -> None:
 
 @STRICT.story("memory/bound")
 def memory_over_its_bound(h: Lines, fault: bool) -> None:
-    """More than a few responses for each fetcher."""
+    """More memory than a few responses for each fetcher."""
     peak = 500 if fault else 300
     for name, value in (
         *(("fetcher_threads", 2), ("fetch_response_max_bytes", 50), ("memory_bytes", 100)),
@@ -216,7 +216,7 @@ def memory_over_its_bound(h: Lines, fault: bool) -> None:
 
 @STRICT.story("commit_barrier")
 def visible_before_all_of_it_was_registered(h: Lines, fault: bool) -> None:
-    """KIP-1163: the transaction is visible, one acknowledged batch is not registered yet."""
+    """KIP-1163: the transaction is visible while one acknowledged batch is not registered yet."""
     h.send("A", "x", at=3, txn="T")
     batch = {"cluster": "A", "event": "commit", "topic": h.topic("t"), "partition": 0, "broker": 9}
     batch |= {"base_offset": 0, "last_offset": 3, "object": h.named("o")}

@@ -1,4 +1,4 @@
-"""Stories of topics that are deleted and made again while clients use them."""
+"""Stories of topics that are deleted and recreated while clients use them. A life is one incarnation of a topic."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def made_again(h: Lines) -> None:
 
 
 def begin(h: Lines, value: str, by: str = "p9", **fields: Any) -> dict[str, Any]:
-    """The invocation of a send; what `end` needs."""
+    """Invoke a send; its fields, for `end`."""
     place = {"cluster": "A", "topic": h.topic("t"), "partition": 0, "value": h.named(value), **fields}
     h.line(by, "invoke", "send", **place)
     return {"by": by, **place}
 
 
 def end(h: Lines, sent: dict[str, Any], offset: int) -> None:
-    """Its acknowledgement."""
+    """Acknowledge it."""
     place = {name: value for name, value in sent.items() if name != "by"}
     h.line(sent["by"], "ok", "send", offset=offset, **place)
 
@@ -56,7 +56,7 @@ def poll(h: Lines, *read: tuple[int, str], by: str = "c1", event: str = "both", 
 
 @LIVES.story("lost_write/gone")
 def undecided_and_made_again(h: Lines, fault: bool) -> None:
-    """The deletion timed out; that the topic could be made again shows that it was done."""
+    """The deletion timed out; the topic could be created again, so it was deleted."""
     h.send("A", "v0", "v1", at=0)
     deleted(h, "info")
     created(h)
@@ -66,7 +66,7 @@ def undecided_and_made_again(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def undecided_and_never_done(h: Lines, fault: bool) -> None:
-    """The deletion timed out and nothing came of it: offsets go on, and so does what was promised."""
+    """The deletion timed out and had no effect: offsets continue, and earlier acknowledgements stay valid."""
     h.send("A", "v0", "v1", at=0)
     deleted(h, "info")
     h.send("A", "v2", at=2)
@@ -75,7 +75,7 @@ def undecided_and_never_done(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def undecided_and_offsets_begin_anew(h: Lines, fault: bool) -> None:
-    """Nobody recorded a creation (brokers may create topics themselves): offsets tell of it."""
+    """No creation is recorded (brokers may create topics themselves); offsets show that the topic is new."""
     h.send("A", "v0", "v1", "v2", at=0)
     deleted(h, "info")
     h.send("A", "n0", "n1", at=0, by="p2")
@@ -84,7 +84,7 @@ def undecided_and_offsets_begin_anew(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def undecided_and_another_topic_id(h: Lines, fault: bool) -> None:
-    """The id of the log tells of it, though the new log is longer than the old one was."""
+    """The topic id of the log shows that the topic is new, though the new log is longer than the old one."""
     h.send("A", "v0", at=0)
     h.dump("A", (0, "v0"), topic_id="one")
     deleted(h, "info")
@@ -93,7 +93,7 @@ def undecided_and_another_topic_id(h: Lines, fault: bool) -> None:
 
 @LIVES.story("unseen")
 def undecided_and_not_there_any_more(h: Lines, fault: bool) -> None:
-    """The second try is told that there is no such topic; without one nobody knows what became of the record."""
+    """A second deletion fails with UNKNOWN_TOPIC_OR_PARTITION; without it the fate of the record is unknown."""
     h.send("A", "v0", at=0)
     deleted(h, "info")
     if not fault:
@@ -104,7 +104,7 @@ def undecided_and_not_there_any_more(h: Lines, fault: bool) -> None:
 
 @LIVES.story("unseen")
 def told_afterwards(h: Lines, fault: bool) -> None:
-    """An info that nobody invoked says what was done; of an invoked one nobody knows."""
+    """An info without an invocation states what was done; an info that ends an invocation is an unknown outcome."""
     h.send("A", "v0", at=0)
     admin(h, "delete", *(["invoke"] if fault else []), "info")
     h.dump("A", topic="other")
@@ -120,7 +120,7 @@ def refused(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def acknowledged_and_created_by_a_broker(h: Lines, fault: bool) -> None:
-    """Nobody recorded a creation: the first offset of the new log, told a second time, is of the new topic."""
+    """No creation is recorded: offset 0, acknowledged a second time, belongs to the new topic."""
     h.send("A", "v0", "v1", at=0)
     deleted(h)
     h.send("A", "n0", at=0, by="p2")
@@ -129,7 +129,7 @@ def acknowledged_and_created_by_a_broker(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def tried_twice(h: Lines, fault: bool) -> None:
-    """The first try times out and does nothing, clients go on, the second one is done."""
+    """The first deletion times out without effect, clients continue, the second one succeeds."""
     h.send("A", "v0", at=0)
     deleted(h, "info")
     h.send("A", "v1", at=1)
@@ -139,12 +139,12 @@ def tried_twice(h: Lines, fault: bool) -> None:
     h.dump("A", (0, "n0"), *([] if fault else [(1, "n1")]), leo=2)
 
 
-# -- sends that overlap one -------------------------------------------------------------------------------------------
+# -- sends that overlap a deletion ------------------------------------------------------------------------------------
 
 
 @LIVES.story("lost_write/gone")
 def acknowledged_after_the_creation(h: Lines, fault: bool) -> None:
-    """The old topic's answer, late. With the fault it was sent when the new one was there."""
+    """A late acknowledgement of the old topic. With the fault it was sent when the new topic existed."""
     h.send("A", "v0", at=0)
     sent = {} if fault else begin(h, "v1")
     made_again(h)
@@ -155,7 +155,7 @@ def acknowledged_after_the_creation(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def acknowledged_before_the_creation(h: Lines, fault: bool) -> None:
-    """Sent and answered between deletion and creation, by a broker that had not heard of it."""
+    """Sent and acknowledged between deletion and creation, by a broker that had not heard of the deletion."""
     h.send("A", "v0", at=0)
     admin(h, "delete", "invoke")
     h.send("A", "v1", at=1)
@@ -169,7 +169,7 @@ def acknowledged_before_the_creation(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def went_into_the_new_one(h: Lines, fault: bool) -> None:
-    """Sent before the deletion, and read in the new topic: there it must stay."""
+    """Sent before the deletion and read in the new topic: it must stay there."""
     h.send("A", "v0", at=0)
     sent = begin(h, "n0")
     made_again(h)
@@ -180,7 +180,7 @@ def went_into_the_new_one(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def offset_tells_the_life(h: Lines, fault: bool) -> None:
-    """Sent after the deletion was asked for, and told an offset that the old log had passed."""
+    """Sent after the deletion, and acknowledged with an offset that the old log had already used."""
     h.send("A", "v0", "v1", at=0)
     deleted(h)
     admin(h, "create", "invoke")
@@ -191,7 +191,7 @@ def offset_tells_the_life(h: Lines, fault: bool) -> None:
 
 @LIVES.story("lost_write/gone")
 def over_two_deletions(h: Lines, fault: bool) -> None:
-    """Three lives; what is under way all the time may be of any."""
+    """Three lives; an operation that overlaps all of them may belong to any."""
     h.send("A", "v0", "v1", at=0)
     sent = begin(h, "x")
     poll(h, by="c2", event="invoke")
@@ -207,7 +207,7 @@ def over_two_deletions(h: Lines, fault: bool) -> None:
 
 @LIVES.story("nonmonotonic_send", "reordered")
 def order_of_sends(h: Lines, fault: bool) -> None:
-    """Offsets of one process go back from life to life, not within one."""
+    """Offsets of one process may go back from one life to the next, not within one."""
     h.send("A", "v0", "v1", at=0)
     sent = begin(h, "v2", by="p1")
     made_again(h)
@@ -219,7 +219,7 @@ def order_of_sends(h: Lines, fault: bool) -> None:
 
 @LIVES.story("ack_mismatch/elsewhere")
 def told_one_offset_and_held_at_another(h: Lines, fault: bool) -> None:
-    """A client that tries again lands in both topics and is told of one."""
+    """A client that retries writes to both topics and is acknowledged for one."""
     h.send("A", "v0", at=0)
     sent = {} if fault else begin(h, "x")
     if not fault:
@@ -231,7 +231,7 @@ def told_one_offset_and_held_at_another(h: Lines, fault: bool) -> None:
 
 @LIVES.story("duplicate")
 def copies_in_two_lives(h: Lines, fault: bool) -> None:
-    """The same, and readers of both."""
+    """The same, with readers of both."""
     h.send("A", "v0", at=0)
     sent = begin(h, "x")
     poll(h, by="c2", event="invoke")
@@ -243,7 +243,7 @@ def copies_in_two_lives(h: Lines, fault: bool) -> None:
 
 @LIVES.story("torn_transaction")
 def transaction_over_a_deletion(h: Lines, fault: bool) -> None:
-    """Its first record went with the old topic. With the fault both were sent to the new one."""
+    """Its first record was deleted with the old topic. With the fault both were sent to the new one."""
     txn = {"txn": "T1", "by": "q"}
     h.txn("A", "begin", "T1", by="q")
     if not fault:
@@ -258,12 +258,12 @@ def transaction_over_a_deletion(h: Lines, fault: bool) -> None:
     poll(h, *([(0, "x")] if fault else []), by="c3")
 
 
-# -- reads that overlap one -------------------------------------------------------------------------------------------
+# -- reads that overlap a deletion ------------------------------------------------------------------------------------
 
 
 @LIVES.story("inconsistent_offsets")
 def old_records_read_late(h: Lines, fault: bool) -> None:
-    """A poll that began before the deletion may bring old records; one that began after the creation may not."""
+    """A poll that began before the deletion may return old records; one that began after the creation may not."""
     h.send("A", "v0", "v1", at=0)
     if not fault:
         poll(h, event="invoke")
@@ -277,7 +277,7 @@ def old_records_read_late(h: Lines, fault: bool) -> None:
 
 @LIVES.story("inconsistent_offsets")
 def two_polls_under_way(h: Lines, fault: bool) -> None:
-    """Both overlap the deletion: one brings the old record, one the new one. With the fault neither does."""
+    """Both overlap the deletion: one returns the old record, one the new one. With the fault neither overlaps it."""
     h.send("A", "v0", at=0)
     if fault:
         made_again(h)
@@ -292,7 +292,7 @@ def two_polls_under_way(h: Lines, fault: bool) -> None:
 
 @LIVES.story("poll_skip/external")
 def reader_over_a_deletion(h: Lines, fault: bool) -> None:
-    """It goes back to the new topic's beginning, and must not leave out anything there."""
+    """A reader goes back to the beginning of the new topic, and must not skip anything there."""
     h.send("A", "v0", "v1", "v2", at=0)
     poll(h, (0, "v0"))
     poll(h, event="invoke")
@@ -306,7 +306,7 @@ def reader_over_a_deletion(h: Lines, fault: bool) -> None:
 
 @LIVES.story("poll_skip/external")
 def reader_while_a_deletion_is_under_way(h: Lines, fault: bool) -> None:
-    """What it read while a deletion was tried lies between what it read before and after: nothing is left out."""
+    """A deletion of unknown outcome does not excuse a reader that skips a record."""
     h.send("A", "v0", "v1", "v2", at=0)
     poll(h, (0, "v0"))
     if not fault:
@@ -318,7 +318,7 @@ def reader_while_a_deletion_is_under_way(h: Lines, fault: bool) -> None:
 
 @LIVES.story("nonmonotonic_poll/external")
 def reader_goes_back(h: Lines, fault: bool) -> None:
-    """From life to life it may, within one it may not."""
+    """Positions may go back from one life to the next, not within one."""
     h.send("A", "v0", "v1", at=0)
     if not fault:
         poll(h, (0, "v0"), (1, "v1"))
@@ -331,7 +331,7 @@ def reader_goes_back(h: Lines, fault: bool) -> None:
 
 @LIVES.story("phantom/unsent")
 def read_while_it_was_made_again(h: Lines, fault: bool) -> None:
-    """Nobody ever sent it: that holds for every life."""
+    """A value that was never sent is a phantom in every life."""
     h.send("A", "v0", at=0)
     poll(h, event="invoke")
     made_again(h)
@@ -340,7 +340,7 @@ def read_while_it_was_made_again(h: Lines, fault: bool) -> None:
 
 @LIVES.story("commit_lost")
 def commits(h: Lines, fault: bool) -> None:
-    """Kafka forgets a group's offsets of a deleted topic; those of the new one stay."""
+    """Kafka deletes a group's offsets of a deleted topic; those of the new one must stay."""
     group = {"cluster": "A", "group": h.named("g"), "topic": h.topic("t"), "partition": 0}
     h.both("c1", "commit_offset", offset=5, **group)
     h.line("c1", "invoke", "commit_offset", offset=7, **group)
@@ -351,12 +351,12 @@ def commits(h: Lines, fault: bool) -> None:
     h.both("c2", "fetch_offset", done={"offset": -1}, **group)
 
 
-# -- looks at logs ----------------------------------------------------------------------------------------------------
+# -- snapshots of logs ------------------------------------------------------------------------------------------------
 
 
 @LIVES.story("end_offset_regressed/log_end", "end_offset_regressed/high_watermark", "end_offset_regressed/last_stable")
 def ends_of_logs(h: Lines, fault: bool) -> None:
-    """Looks within the window may show either log."""
+    """Snapshots during the deletion may show either log."""
     h.dump("A", leo=9, log_start=9, leader_epoch=4)
     admin(h, "delete", "invoke")
     h.dump("A", leo=3, log_start=3, leader_epoch=4)
@@ -370,7 +370,7 @@ def ends_of_logs(h: Lines, fault: bool) -> None:
 
 @LIVES.story("replica_divergence")
 def old_log_on_a_broker_that_was_down(h: Lines, fault: bool) -> None:
-    """Its id says that it is the old topic's. With the fault the log of the new topic differs."""
+    """Its topic id is the old topic's. With the fault it is the new one's, and the log differs."""
     h.send("A", "v0", "v1", at=0)
     for replica in (1, 2):
         h.dump("A", (0, "v0"), (1, "v1"), replica=replica, leader=1, topic_id="one")
@@ -385,7 +385,7 @@ def old_log_on_a_broker_that_was_down(h: Lines, fault: bool) -> None:
 
 @LIVES.story("replica_divergence")
 def logs_looked_at_in_different_lives(h: Lines, fault: bool) -> None:
-    """One replica was looked at before the deletion, one after the creation: they are not compared."""
+    """Snapshots of two replicas, before the deletion and after the creation, are not compared."""
     h.send("A", "v0", "v1", at=0)
     if not fault:
         h.dump("A", (0, "v0"), (1, "v1"), replica=1)
@@ -401,7 +401,7 @@ def logs_looked_at_in_different_lives(h: Lines, fault: bool) -> None:
 
 @MIRRORED.story("mirror_loss")
 def source_made_again(h: Lines, fault: bool) -> None:
-    """What the mirror had not carried went with the old topic; what the new one holds must arrive."""
+    """Records that were not mirrored yet were deleted with the old topic; those of the new one must be mirrored."""
     h.send("A", "v0", "v1", at=0)
     h.dump("B", (0, "v0"))
     made_again(h)
@@ -412,7 +412,7 @@ def source_made_again(h: Lines, fault: bool) -> None:
 
 @MIRRORED.story("mirror_loss")
 def source_made_again_and_not_looked_at(h: Lines, fault: bool) -> None:
-    """Acknowledgements stand for the log that nobody looked at: those of the topic that is there."""
+    """Without a snapshot of the source's log, the acknowledgements of the current topic replace it."""
     h.send("A", "v0", "v1", at=0)
     made_again(h)
     h.send("A", "n0", "n1", at=0)
@@ -421,7 +421,7 @@ def source_made_again_and_not_looked_at(h: Lines, fault: bool) -> None:
 
 @MIRRORED.story("retention_gap")
 def log_starts_of_two_lives(h: Lines, fault: bool) -> None:
-    """The old topic's log start says nothing of the new one's."""
+    """The old topic's log start does not apply to the new one."""
     h.send("A", *(f"v{i}" for i in range(6)), at=10)
     h.dump("B", *((i, f"v{i}") for i in range(6)))
     h.dump("A", (15, "v5"), log_start=15)

@@ -1,4 +1,4 @@
-"""Stories of one cluster: what its replicas' logs show. From the reports that each one's docstring names."""
+"""Stories of one cluster: what its replicas' logs show. Docstrings name the reports that they come from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["KAFKA"]  # with the stories of both files
 
 @KAFKA.story("duplicate")
 def written_again_under_the_next_epoch(h: Lines, fault: bool) -> None:
-    """redpanda#3039: the client answers OutOfOrderSequence with an epoch bump and sends again what was there."""
+    """redpanda#3039: after OutOfOrderSequence the client bumps its epoch and sends again what was already stored."""
     h.send("A", "v0", at=0, p=3, pid=1, epoch=0, seq=0)
     h.send("A", "v1", at=2, p=3, pid=1, epoch=1, seq=0, retry=True)
     again = "v0" if fault else "v9"
@@ -27,7 +27,7 @@ def written_again_under_the_next_epoch(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("late_write", "lso_wrong")
 def produce_request_that_came_after_the_timeout(h: Lines, fault: bool) -> None:
-    """KIP-890: the coordinator aborted; the delayed record opens a transaction that nobody ends."""
+    """KIP-890: the coordinator aborted; the delayed record opens a transaction that no marker ends."""
     h.txn("A", "begin", "T1")
     h.send("A", "q0", at=100, p=5, txn="T1", pid=7, epoch=0)
     h.line("nemesis", "info", "delay_rpc", rpc="Produce")
@@ -41,7 +41,7 @@ def produce_request_that_came_after_the_timeout(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("end_offset_regressed/high_watermark", "end_offset_regressed/last_stable")
 def high_watermark_goes_back(h: Lines, fault: bool) -> None:
-    """KIP-207: consumers see an end that is behind the one they saw; a new leader may do that."""
+    """KIP-207: consumers see a lower end offset than before; only a new leader may return that."""
     h.dump("A", (0, "x"), (1, "y"), hw=2, lso=2, leader_epoch=4)
     h.send("A", "x", "y", at=0)
     h.dump("A", (0, "x"), (1, "y"), hw=1, lso=1, leader_epoch=4 if fault else 5)
@@ -50,7 +50,7 @@ def high_watermark_goes_back(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("sequence_gap")
 def hole_in_the_sequences(h: Lines, fault: bool) -> None:
-    """KIP-360: what a producer sent between is not there."""
+    """KIP-360: a record that the producer sent in between is missing."""
     h.send("A", "a", "b", at=0, pid=3, epoch=0)
     h.send("A", "c", end="info", pid=3, epoch=0)
     h.send("A", "d", at=2, pid=3, epoch=0)
@@ -70,7 +70,7 @@ def one_id_for_two_producers(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("epoch_regressed")
 def zombie_producer_writes_after_its_successor(h: Lines, fault: bool) -> None:
-    """KIP-360, KIP-890: a record of a fenced epoch behind one of the new epoch."""
+    """KIP-360, KIP-890: a record of a fenced epoch after one of the new epoch."""
     h.send("A", "a", at=0, pid=3, epoch=1)
     h.send("A", "z", at=1, end="info", pid=3, epoch=0)
     of = {"pid": 3, "lepoch": 0}
@@ -79,7 +79,7 @@ def zombie_producer_writes_after_its_successor(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("marker_missing")
 def committed_without_a_marker(h: Lines, fault: bool) -> None:
-    """redpanda#6018: the coordinator's move loses the transaction on one partition."""
+    """redpanda#6018: when the coordinator moves, the marker of one partition is lost."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, p=0, txn="T1", pid=7, epoch=0)
     h.send("A", "y", at=0, p=1, txn="T1", pid=7, epoch=0)
@@ -93,7 +93,7 @@ def committed_without_a_marker(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("lso_wrong")
 def last_stable_offset_above_an_open_transaction(h: Lines, fault: bool) -> None:
-    """dev@kafka msg155640: readers are let past what is still open."""
+    """dev@kafka msg155640: readers may read beyond an open transaction."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
     h.send("A", "y", at=1, by="p2")
@@ -102,7 +102,7 @@ def last_stable_offset_above_an_open_transaction(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("replica_divergence")
 def one_follower_lacks_a_record(h: Lines, fault: bool) -> None:
-    """KIP-101: truncation to the high watermark left a follower with a hole."""
+    """KIP-101: truncation to the high watermark left a gap in a follower's log."""
     h.send("A", "a", "b", "c", at=0)
     whole = [(0, "a"), (1, "b"), (2, "c")]
     for replica in (1, 2, 3):
@@ -118,7 +118,7 @@ def batch_with_a_wrong_checksum(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("lost_write/gone")
 def topic_deleted_and_made_again(h: Lines, fault: bool) -> None:
-    """What the deletion took is no loss; what the new topic lost is. Offsets begin anew."""
+    """Records deleted with the topic are not lost; those missing from the new one are. Offsets restart at 0."""
     h.send("A", "old0", "old1", at=0)
     h.dump("A", (0, "old0"), (1, "old1"))
     for f in ("delete_topic", "create_topic"):
@@ -129,7 +129,7 @@ def topic_deleted_and_made_again(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("stuck/last_stable")
 def end_of_the_stable_part_stands_still(h: Lines, fault: bool) -> None:
-    """KAFKA-9144: the last stable offset stays below the high watermark although nothing is open in the log."""
+    """KAFKA-9144: the last stable offset stays below the high watermark although no transaction is open."""
     h.send("A", "a", "b", at=0)
     h.dump("A", (0, "a"), (1, "b"), lso=0)
     h.wait(100_000 if fault else 1_000)
@@ -140,7 +140,7 @@ def end_of_the_stable_part_stands_still(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("aborted_read/aborted")
 def abort_told_by_a_producer_id_alone(h: Lines, fault: bool) -> None:
-    """The log names no transaction; the marker of the same producer id tells that its data was aborted."""
+    """The log names no transaction; the marker of the same producer id shows that its data was aborted."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
     h.txn("A", "abort", "T1")
@@ -164,7 +164,7 @@ def abort_told_by_the_name_alone(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("end_offset_regressed/log_end", "end_offset_regressed/high_watermark", "end_offset_regressed/last_stable")
 def log_end_goes_back_under_one_leader(h: Lines, fault: bool) -> None:
-    """A leader that loses its unflushed tail and stays leader; in the twin the topic was made again."""
+    """A leader loses its unflushed tail and stays leader; in the twin the topic was recreated."""
     h.dump("A", leo=9, log_start=9, leader_epoch=4)
     if not fault:
         for f in ("delete_topic", "create_topic"):

@@ -1,4 +1,4 @@
-"""Stories of a mirror that keeps offsets (KIP-1279): logs, the stop, failback, unclean elections."""
+"""Stories of a mirror that keeps offsets (KIP-1279): logs, stops, failbacks, unclean elections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def plain(pid: int, epoch: int = 0) -> dict[str, int]:
 
 @STRICT.story("lost_write/gone", "ack_mismatch/overlaid")
 def local_writes_taken_for_mirrored_ones(h: Lines, fault: bool) -> None:
-    """redpanda#31659 on two partitions: acknowledged at offsets of mirrored records, and nowhere in the log."""
+    """redpanda#31659 on two partitions: acknowledged at offsets of mirrored records, and not in the log."""
     for p in (0, 4):
         h.send("A", f"m{p}", at=0, p=p, pid=5, epoch=0, seq=0)
         h.dump("B", (0, f"m{p}", plain(5)), p=p)
@@ -36,7 +36,7 @@ def local_writes_taken_for_mirrored_ones(h: Lines, fault: bool) -> None:
 
 @STRICT.story("pid_collision")
 def local_producer_goes_on_under_a_mirrored_id(h: Lines, fault: bool) -> None:
-    """KIP-1279: without a reset the local producer's first batch joins a mirrored producer's sequence."""
+    """KIP-1279: without a reset the local producer's first batch continues a mirrored producer's sequence."""
     h.send("A", "m", at=0, pid=5, epoch=0, seq=0)
     h.dump("A", (0, "m", plain(5)))
     h.mirror("mirror_stop")
@@ -47,7 +47,7 @@ def local_producer_goes_on_under_a_mirrored_id(h: Lines, fault: bool) -> None:
 
 @STRICT.story("transaction_outcome")
 def committed_there_and_aborted_here_on_three_partitions(h: Lines, fault: bool) -> None:
-    """KIP-1279's limit, one transaction over three partitions, each cut with the transaction open."""
+    """KIP-1279's limit: a transaction over three partitions, open at the cut of each."""
     h.txn("A", "begin", "T1")
     for p in range(3):
         h.send("A", f"x{p}", at=7, p=p, txn="T1", pid=7, epoch=0)
@@ -64,7 +64,7 @@ def committed_there_and_aborted_here_on_three_partitions(h: Lines, fault: bool) 
 
 @STRICT.story("cross_partition")
 def cut_between_two_partitions_of_a_transaction(h: Lines, fault: bool) -> None:
-    """One partition was ahead at the stop: half of the transaction is there."""
+    """One partition was ahead at the stop: only half of the transaction was mirrored."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, p=0, txn="T1")
     h.send("A", "y", at=0, p=1, txn="T1")
@@ -79,7 +79,7 @@ def cut_between_two_partitions_of_a_transaction(h: Lines, fault: bool) -> None:
 
 @STRICT.story("stop_cut")
 def open_transaction_left_open_by_the_stop(h: Lines, fault: bool) -> None:
-    """The stop must end it with one ABORT, then reset producer ids."""
+    """The stop must abort the transaction once, then reset producer ids."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
     h.dump("A", (0, "x", T1), lso=0)
@@ -105,7 +105,7 @@ def not_cut_off_at_the_last_stable_offset(h: Lines, fault: bool) -> None:
 
 @STRICT.story("failback/unreported")
 def discarded_without_a_word(h: Lines, fault: bool) -> None:
-    """After a failback the writes that only the old source had are gone; that has to be said."""
+    """A failback discards writes that only the old source had, and must report them."""
     h.send("A", "a", "b", at=0)
     h.dump("B", (0, "a"))
     h.mirror("mirror_stop", source_offset=1, destination_offset=1)
@@ -120,7 +120,7 @@ def discarded_without_a_word(h: Lines, fault: bool) -> None:
 
 @STRICT.story("gap_identity")
 def gap_closed_up(h: Lines, fault: bool) -> None:
-    """A gap left by a marker or by compaction has to stay a gap."""
+    """A gap left by a marker or by compaction must stay a gap."""
     h.send("A", "a", at=10)
     h.send("A", "b", at=12)
     h.send("A", "c", at=13)
@@ -130,7 +130,7 @@ def gap_closed_up(h: Lines, fault: bool) -> None:
 
 @STRICT.story("offset_identity")
 def producer_rewritten(h: Lines, fault: bool) -> None:
-    """A mirror that keeps producer ids has to keep them."""
+    """A mirror that keeps producer ids must keep epochs too."""
     h.send("A", "a", "b", at=0, pid=5, epoch=0)
     h.dump("A", (0, "a", plain(5)), (1, "b", plain(5)))
     h.dump("B", (0, "a", plain(5)), (1, "b", plain(5, 1 if fault else 0)), mirror_of="A")
@@ -138,7 +138,7 @@ def producer_rewritten(h: Lines, fault: bool) -> None:
 
 @STRICT.story("pid_negative", "offset_identity", "aborted_set")
 def negated_ids_are_no_transactions_to_brokers(h: Lines, fault: bool) -> None:
-    """dev@kafka msg155640: hasProducerId() is false, so the end is stable and aborted data is read."""
+    """dev@kafka msg155640: hasProducerId() is false, so the last stable offset advances and aborted data is read."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
     h.txn("A", "abort", "T1")
@@ -150,7 +150,7 @@ def negated_ids_are_no_transactions_to_brokers(h: Lines, fault: bool) -> None:
 
 @STRICT.story("mirror_loss")
 def hole_below_the_cut(h: Lines, fault: bool) -> None:
-    """One of several partitions lacks a record; what lies above the cut is lag in both twins."""
+    """One of several partitions lacks a record; records above the cut are lag in both twins."""
     for p in range(3):
         h.send("A", *(f"v{p}{i}" for i in range(5)), at=0, p=p)
         h.dump("A", *((i, f"v{p}{i}") for i in range(5)), p=p)
@@ -162,7 +162,7 @@ def hole_below_the_cut(h: Lines, fault: bool) -> None:
 
 @STRICT.story("marker_missing")
 def marker_lost_on_the_way(h: Lines, fault: bool) -> None:
-    """The transaction is over on the source and open on the destination for ever."""
+    """The transaction has ended on the source and stays open on the destination."""
     h.txn("A", "begin", "T1")
     h.send("A", "x", at=0, txn="T1", pid=7, epoch=0)
     h.txn("A", "commit", "T1")
@@ -174,7 +174,7 @@ def marker_lost_on_the_way(h: Lines, fault: bool) -> None:
 
 @STRICT.story("retention_gap")
 def expired_before_it_was_carried(h: Lines, fault: bool) -> None:
-    """The source's log start passed the destination's end while the mirror was away."""
+    """The source's log start passed the destination's end while the mirror was down."""
     h.send("A", *(f"v{i}" for i in range(6)), at=0)
     h.dump("B", (0, "v0"), (1, "v1"))
     h.line("nemesis", "info", "retention", cluster="A", topic=h.topic("t"), partition=0, log_start=4)
@@ -194,27 +194,27 @@ def another_topic_id(h: Lines, fault: bool) -> None:
 
 @STRICT.story("epoch_invariant/behind")
 def leader_epoch_behind_the_source(h: Lines, fault: bool) -> None:
-    """KIP-1279's invariant: else consumers that come from the source refresh metadata for ever."""
+    """KIP-1279's invariant: otherwise consumers that come from the source refresh metadata for ever."""
     h.line("observer", "ok", "epochs", cluster="A", topic=h.topic("t"), partition=0, leader_epoch=7)
     h.line("observer", "ok", "epochs", cluster="B", topic=h.topic("t"), partition=0, leader_epoch=3 if fault else 7)
 
 
 @STRICT.story("epoch_invariant/log")
 def leader_epochs_go_back_in_the_log(h: Lines, fault: bool) -> None:
-    """KIP-101: a batch of an older leader behind one of a newer."""
+    """KIP-101: a batch of an older leader epoch after one of a newer epoch."""
     h.send("A", "a", "b", at=0)
     h.dump("A", (0, "a", {"lepoch": 4}), (1, "b", {"lepoch": 3 if fault else 5}))
 
 
 @STRICT.story("epoch_invariant/local")
 def local_write_under_a_mirrored_epoch(h: Lines, fault: bool) -> None:
-    """Consumers cannot tell a local record from one that was cut off."""
+    """Consumers cannot distinguish a local record from a truncated one."""
     h.send("A", "a", at=0)
     h.dump("A", (0, "a", {"lepoch": 6}))
     h.mirror("mirror_stop")
     h.send("B", "w", at=2, by="p2")
     h.dump("B", (0, "a", {"lepoch": 6}), (1, None, {**RESET, "lepoch": 7}), (2, "w", {"lepoch": 6 if fault else 7}))
-    if fault:  # the reset's own epoch would go back with it
+    if fault:  # the reset too, or the write's epoch would go back
         h.events[-1]["value"][1]["lepoch"] = 6
 
 
@@ -230,7 +230,7 @@ def consumer_refused_for_its_epoch(h: Lines, fault: bool) -> None:
 
 @STRICT.story("failback/unequal")
 def old_source_was_not_cut(h: Lines, fault: bool) -> None:
-    """The old source keeps its tail, where the destination has its own records."""
+    """The old source keeps its tail where the destination has its own records."""
     h.send("A", "a", at=0)
     h.send("A", "old", at=1, end="info")
     h.dump("B", (0, "a"))
@@ -245,7 +245,7 @@ def old_source_was_not_cut(h: Lines, fault: bool) -> None:
 
 @STRICT.story("mirror_loss")
 def lag_0_was_said_after_the_acknowledgement(h: Lines, fault: bool) -> None:
-    """The tail is lag, unless the mirror said that there was none."""
+    """The tail is lag, unless the mirror reported lag 0."""
     h.send("A", "a", "b", at=0)
     h.dump("B", (0, "a"))
     h.mirror("mirror_state", state="MIRRORING", lag=0 if fault else 1)
@@ -263,7 +263,7 @@ def mirror_partition_stands_still(h: Lines, fault: bool) -> None:
 
 @UNCLEAN.story("unclean_divergence")
 def destination_kept_what_the_source_lost(h: Lines, fault: bool) -> None:
-    """A replica out of sync became leader on A; B holds the lost record, or says FAILED."""
+    """An out-of-sync replica was elected on A; B holds the lost record, or reports FAILED."""
     h.send("A", "a", at=0)
     h.send("A", "x", end="info")
     h.line("nemesis", "info", "unclean_elect", node=2, cluster="A")

@@ -10,7 +10,7 @@ EXACTLY = Pack("mm2-exactly-once")
 
 @MM2.story("group_out_of_range/sync")
 def source_offset_written_untranslated(h: Lines, fault: bool) -> None:
-    """KAFKA-12468, apache/kafka#13178: on one of two partitions the offset of A itself."""
+    """KAFKA-12468, apache/kafka#13178: on one of two partitions A's offset is synced untranslated."""
     for p in (0, 1):
         h.send("A", *(f"v{p}{i}" for i in range(3)), at=500, p=p)
         h.dump("B", *((i, f"v{p}{i}") for i in range(3)), p=p)
@@ -34,7 +34,7 @@ def group_that_was_never_synced(h: Lines, fault: bool) -> None:
 
 @MM2.story("retention_gap")
 def expired_while_mm2_was_down(h: Lines, fault: bool) -> None:
-    """apache/kafka#22248: the connector's auto.offset.reset=earliest hides it; in the twin it is said."""
+    """apache/kafka#22248: the connector's auto.offset.reset=earliest hides the gap; in the twin it is reported."""
     h.send("A", *(f"r{i}" for i in range(9)), at=1000, p=2)
     h.line("nemesis", "info", "kill_mm2", topic=h.topic("t"))
     h.line("nemesis", "info", "retention", cluster="A", topic=h.topic("t"), partition=2, log_start=1006)
@@ -50,13 +50,13 @@ def gap_in_a_log_that_begins_high(h: Lines, fault: bool) -> None:
     """The destination's own log start is not 0; what it still holds is older than the gap."""
     h.send("A", *(f"r{i}" for i in range(6)), at=10)
     h.dump("A", (14, "r4"), (15, "r5"), log_start=14)
-    held = (1, 4, 5) if fault else (2, 3, 4, 5)  # in the twin all that is missing may have expired here, too
+    held = (1, 4, 5) if fault else (2, 3, 4, 5)  # in the twin everything that is missing may have expired on B too
     h.dump("B", *((700 + i, f"r{v}") for i, v in enumerate(held)), log_start=700)
 
 
 @MM2.story("checkpoint_rewind/ahead")
 def checkpoint_past_the_truth(h: Lines, fault: bool) -> None:
-    """KAFKA-12468: a translated offset may be early, never late."""
+    """KAFKA-12468: a translated offset may be too low, never too high."""
     h.send("A", *(f"v{i}" for i in range(6)), at=10)
     h.dump("B", *((i, f"v{i}") for i in range(6)))
     h.offsets("checkpoint", "B", 5 if fault else 2, source_offset=13, by="mm2")

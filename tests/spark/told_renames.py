@@ -1,5 +1,5 @@
-"""Stories of mirrors that rename topics: MirrorMaker 2's `A.t`, another alias, names that are told, and topics that
-only look so."""
+"""Stories of mirrors that rename topics: MirrorMaker 2's `A.t`, another alias, recorded names, and topics that only
+look renamed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VALUES = ("v0", "v1", "v2", "v3")
 
 
 def carried(h: Lines, mirror: str, fault: bool, *, lost: str = "v1", read: bool = True) -> None:
-    """Sent to t on A, and found in `mirror` on B; with the fault one is missing though later ones are there."""
+    """Records sent to t on A are in `mirror` on B; with the fault one is missing though later ones are there."""
     h.send("A", *VALUES, at=0)
     h.dump("A", *enumerate(VALUES))
     there = list(enumerate(v for v in VALUES if not (fault and v == lost)))
@@ -29,13 +29,13 @@ def default_policy(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("mirror_loss")
 def nobody_reads_the_mirror(h: Lines, fault: bool) -> None:
-    """Logs alone say what is in the mirror topic."""
+    """Only logs show what is in the mirror topic."""
     carried(h, "A.t", fault, read=False)
 
 
 @RENAMED.story("mirror_loss")
 def one_of_two_partitions(h: Lines, fault: bool) -> None:
-    """Each partition of the mirror topic belongs to the partition of the same number."""
+    """Each partition of the mirror topic mirrors the partition of the same number."""
     for p in (0, 1):
         values = [f"w{p}{n}" for n in range(3)]
         h.send("A", *values, at=0, p=p)
@@ -47,20 +47,20 @@ def one_of_two_partitions(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("mirror_loss")
 def another_alias(h: Lines, fault: bool) -> None:
-    """MirrorMaker 2 knows A as `east`: its values say whose mirror it is."""
+    """MirrorMaker 2's alias for A is `east`: the values show which topic it mirrors."""
     carried(h, "east.t", fault)
 
 
 @RENAMED.story("mirror_loss")
 def told_by_a_map(h: Lines, fault: bool) -> None:
-    """A name that no rule gives."""
+    """A name that follows no rule is in a `topic_map`."""
     h.line("mirror", "info", "topic_map", cluster="B", source="A", value={h.topic("t"): h.topic("copied")})
     carried(h, "copied", fault)
 
 
 @RENAMED.story("mirror_loss")
 def told_by_the_mirror(h: Lines, fault: bool) -> None:
-    """The mirror says what it mirrors, for each topic."""
+    """`mirror_start` names the source topic."""
     for p in (0, 1):
         place = {
             "cluster": "B",
@@ -75,7 +75,7 @@ def told_by_the_mirror(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("mirror_loss")
 def told_by_the_dump(h: Lines, fault: bool) -> None:
-    """A dump that says which log it mirrors."""
+    """A dump names the source topic."""
     h.send("A", *VALUES, at=0)
     h.dump("A", *enumerate(VALUES))
     there = list(enumerate(v for v in VALUES if not (fault and v == "v1")))
@@ -84,7 +84,7 @@ def told_by_the_dump(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("lost_write/gone")
 def users_topic_that_looks_so(h: Lines, fault: bool) -> None:
-    """A topic of B's own clients is called A.t: it has nothing to do with t on A, and is judged as what it is."""
+    """A topic of B's own clients is called A.t: it has nothing to do with t on A, and is judged as B's own."""
     h.send("A", *VALUES, at=0)
     h.dump("A", *enumerate(VALUES))
     own = ("x0", "x1", "x2", "x3")
@@ -95,7 +95,7 @@ def users_topic_that_looks_so(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("mirror_loss")
 def written_to_by_clients_of_b_as_well(h: Lines, fault: bool) -> None:
-    """MirrorMaker keeps nobody from writing to its topics: it is the mirror nevertheless."""
+    """MirrorMaker does not prevent clients from writing to its topics: A.t is still the mirror."""
     h.send("A", *VALUES, at=0)
     h.dump("A", *enumerate(VALUES))
     kept = [v for v in VALUES if not (fault and v == "v1")]
@@ -106,7 +106,7 @@ def written_to_by_clients_of_b_as_well(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("mirror_loss")
 def both_ways(h: Lines, fault: bool) -> None:
-    """Active/active: t of A and t of B are two topics; each is mirrored to the other side under a name of its own."""
+    """Active/active: t of A and t of B are two topics; each is mirrored to the other cluster under its own name."""
     own = ("b0", "b1", "b2", "b3", "b4")
     h.send("B", *own, at=0, by="p2")
     h.dump("B", *enumerate(own))
@@ -118,7 +118,7 @@ def both_ways(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("misplaced", "mirror_loss")
 def into_another_topics_mirror(h: Lines, fault: bool) -> None:
-    """Two topics; a record of u goes to the mirror of t, and so it is missing where it belongs."""
+    """Two topics; a record of u is mirrored to the mirror of t, so it is missing from its own."""
     h.send("A", *VALUES, at=0)
     h.send("A", "u0", "u1", "u2", at=0, topic="u")
     h.dump("A", *enumerate(VALUES))
@@ -131,7 +131,7 @@ def into_another_topics_mirror(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("mirror_loss")
 def the_name_is_kept(h: Lines, fault: bool) -> None:
-    """IdentityReplicationPolicy, and a user of A called topics t and A.t: the mirrors are called so, too."""
+    """IdentityReplicationPolicy, and A has topics t and A.t: the mirrors have the same names."""
     h.send("A", *VALUES, at=0)
     h.send("A", "x0", "x1", "x2", at=0, topic="A.t")
     h.dump("A", *enumerate(VALUES))
@@ -145,7 +145,7 @@ def the_name_is_kept(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("mirror_loss")
 def one_renamed_one_not(h: Lines, fault: bool) -> None:
-    """Two mirrors, of which one keeps names: each topic is judged."""
+    """Two mirrors, one of which keeps names: each topic is judged."""
     carried(h, "A.t", False)
     h.send("A", "u0", "u1", "u2", at=0, topic="u")
     h.dump("A", *enumerate(("u0", "u1", "u2")), topic="u")
@@ -156,7 +156,7 @@ def one_renamed_one_not(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("group_out_of_range/sync")
 def a_group_of_the_mirror_topic(h: Lines, fault: bool) -> None:
-    """KAFKA-12468 in a renamed topic: the offset of A itself."""
+    """KAFKA-12468 in a renamed topic: A's offset is synced untranslated."""
     h.send("A", *VALUES, at=500)
     h.dump("B", *enumerate(VALUES), topic="A.t")
     h.offsets("commit_offset", "A", 504)
@@ -166,7 +166,7 @@ def a_group_of_the_mirror_topic(h: Lines, fault: bool) -> None:
 
 @RENAMED.story("retention_gap")
 def expired_before_it_was_carried(h: Lines, fault: bool) -> None:
-    """apache/kafka#22248 in a renamed topic; in the twin nothing had expired that was not carried."""
+    """apache/kafka#22248 in a renamed topic; in the twin everything was mirrored before it expired."""
     h.send("A", *(f"r{i}" for i in range(6)), at=10)
     h.dump("A", (14, "r4"), (15, "r5"), log_start=14)
     held = (0, 1, 4, 5) if fault else range(6)
@@ -184,7 +184,7 @@ def along_a_chain(h: Lines, fault: bool) -> None:
 
 @ONCE.story("mirror_duplicate", "duplicate")
 def copied_twice(h: Lines, fault: bool) -> None:
-    """A restart under exactly-once writes again what it had written."""
+    """After a restart, an exactly-once mirror writes a record again."""
     h.send("A", "v0", "v1", at=0)
     h.dump("A", (0, "v0"), (1, "v1"))
     again = [(2, "v1")] if fault else []
@@ -193,7 +193,7 @@ def copied_twice(h: Lines, fault: bool) -> None:
 
 @STRICT.story("offset_identity", "gap_identity")
 def offsets_of_a_renamed_topic(h: Lines, fault: bool) -> None:
-    """Whatever a mirror calls its topics, a strict one keeps offsets."""
+    """A strict mirror keeps offsets also where it renames topics."""
     h.send("A", *VALUES, at=7)
     h.dump("A", *((7 + n, v) for n, v in enumerate(VALUES)), log_start=7)
     h.dump(

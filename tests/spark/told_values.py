@@ -1,4 +1,4 @@
-"""Stories of what became of a value: read too early, undecided, sent again, doubled by its client or by a mirror."""
+"""Stories of a value's fate: read too early, undecided, sent again, duplicated by its client or by a mirror."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jsonl_story import Lines, Pack, Record
 
 KAFKA = Pack("kafka-clean")
 EXACTLY = Pack("mm2-exactly-once")
-UNLOGGED = Pack("mm2-exactly-once")  # nobody looked at B's log
+UNLOGGED = Pack("mm2-exactly-once")  # without a snapshot of B's log
 T1, T2 = ({"txn": t, "pid": pid, "pepoch": 0, "lepoch": 0} for t, pid in (("T1", 7), ("T2", 8)))
 COMMIT, ABORT = {"ctl": "COMMIT"}, {"ctl": "ABORT"}
 RC, RU = {"isolation": "read_committed"}, {"isolation": "read_uncommitted"}
@@ -19,12 +19,12 @@ def begun(h: Lines, *parts: int, txn: str = "T1", at: int = 0, cluster: str = "A
         h.send(cluster, f"x{p}", at=at, p=p, txn=txn)
 
 
-# --- read before anybody asked to commit it ---------------------------------------------------------------------------
+# --- read before the commit is requested ------------------------------------------------------------------------------
 
 
 @KAFKA.story("precommitted_read")
 def read_before_the_commit_is_asked_for(h: Lines, fault: bool) -> None:
-    """streamnative/kop#1856; in the twin the commit is under way, and may have happened."""
+    """streamnative/kop#1856; in the twin the commit is pending, and may have taken effect."""
     begun(h, 0)
     if fault:
         h.poll("A", (0, "x0"), **RC)
@@ -43,7 +43,7 @@ def read_and_never_committed(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("precommitted_read")
 def read_before_a_commit_that_ended_unknown(h: Lines, fault: bool) -> None:
-    """Nobody knows whether it was committed, but it was not before somebody asked."""
+    """The outcome is unknown, but nothing is committed before the commit is requested."""
     begun(h, 0)
     if fault:
         h.poll("A", (0, "x0"), by="c2", **RC)
@@ -53,7 +53,7 @@ def read_before_a_commit_that_ended_unknown(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("precommitted_read")
 def the_order_of_the_history_counts_not_clocks(h: Lines, fault: bool) -> None:
-    """The reader's clock is 30 s late, in the twin 30 s early."""
+    """The reader's clock is 30 s ahead, in the twin 30 s behind."""
     begun(h, 0)
     h.wait(40_000)
     if not fault:
@@ -66,7 +66,7 @@ def the_order_of_the_history_counts_not_clocks(h: Lines, fault: bool) -> None:
 
 @EXACTLY.story("precommitted_read")
 def the_copy_is_read_before_the_commit_on_the_source(h: Lines, fault: bool) -> None:
-    """A mirror that reads committed data cannot carry what nobody has committed."""
+    """A mirror that reads committed data cannot copy uncommitted records."""
     begun(h, 0)
     if fault:
         h.poll("B", (0, "x0"), **RC)
@@ -81,7 +81,7 @@ def the_copy_is_read_before_the_commit_on_the_source(h: Lines, fault: bool) -> N
 
 @KAFKA.story("torn_transaction")
 def undecided_and_shown_in_part(h: Lines, fault: bool) -> None:
-    """Bufstream 0.1.0: one record is visible, so it was committed; the acknowledged other one is passed over."""
+    """Bufstream 0.1.0: one record is visible, so the transaction committed; its other record is skipped."""
     begun(h, 0, 1)
     h.txn("A", "commit", "T1", end="info")
     h.send("A", "y", at=2, p=1, by="p2")
@@ -91,7 +91,7 @@ def undecided_and_shown_in_part(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("torn_transaction")
 def undecided_and_ended_in_two_ways(h: Lines, fault: bool) -> None:
-    """The logs of two partitions contradict each other; nobody read either."""
+    """The logs of two partitions contradict each other; no poll returned either record."""
     begun(h, 0, 1)
     h.txn("A", "commit", "T1", end="info")
     h.dump("A", (0, "x0", T1), (1, None, {**T1, **COMMIT}), p=0)
@@ -100,7 +100,7 @@ def undecided_and_ended_in_two_ways(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("torn_transaction")
 def undecided_and_gone_in_one_log(h: Lines, fault: bool) -> None:
-    """Committed in one partition; in the other the acknowledged record is gone, or, in the twin, not ended yet."""
+    """Committed in one partition; in the other the acknowledged record is missing, or, in the twin, still open."""
     begun(h, 0, 1)
     h.txn("A", "commit", "T1", end="info")
     h.send("A", "y", at=1, p=1, by="p2")
@@ -110,7 +110,7 @@ def undecided_and_gone_in_one_log(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("inconsistent_offsets")
 def an_acknowledgement_binds_whatever_became_of_the_rest(h: Lines, fault: bool) -> None:
-    """Of an undecided transaction one record was told offset 0; a reader finds another there."""
+    """A record of an undecided transaction was acknowledged at offset 0; a reader finds another value there."""
     begun(h, 0)
     h.txn("A", "commit", "T1", end="info")
     h.send("A", "y", end="info", by="p2")
@@ -119,7 +119,7 @@ def an_acknowledgement_binds_whatever_became_of_the_rest(h: Lines, fault: bool) 
 
 @KAFKA.story()
 def undecided_and_hidden_is_lawful(h: Lines, fault: bool) -> None:
-    """Nothing of it is visible: it was aborted, and its records may be passed over."""
+    """Readers may skip the records of an undecided transaction: it may have been aborted."""
     begun(h, 0, 1)
     h.txn("A", "commit", "T1", end="info")
     h.send("A", "y", at=2, p=1, by="p2")
@@ -131,7 +131,7 @@ def undecided_and_hidden_is_lawful(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("aborted_read/failed")
 def refused_and_sent_to_another_partition(h: Lines, fault: bool) -> None:
-    """An application's retry after a definite refusal; the refused one must not be there, too."""
+    """An application resends after a definite failure; the failed record must not be stored as well."""
     h.send("A", "v", p=0, end="fail", error="NOT_ENOUGH_REPLICAS")
     h.send("A", "v", at=0, p=1, retry=True)
     h.poll("A", (0, "v"), p=1)
@@ -141,7 +141,7 @@ def refused_and_sent_to_another_partition(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("aborted_read/aborted")
 def aborted_and_sent_again_outside(h: Lines, fault: bool) -> None:
-    """The aborted copy is at 0, the lawful one at 2; read_uncommitted readers may see both."""
+    """The aborted copy is at 0, the committed one at 2; read_uncommitted readers may see both."""
     begun(h, 0)
     h.txn("A", "abort", "T1")
     h.send("A", "x0", at=2, retry=True)
@@ -151,7 +151,7 @@ def aborted_and_sent_again_outside(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("aborted_read/aborted")
 def aborted_without_an_offset_and_sent_again(h: Lines, fault: bool) -> None:
-    """The first copy's offset was never told; the log, or the other send's acknowledgement, shows whose it is."""
+    """The first copy's offset was never acknowledged; the second send's acknowledgement shows which copy is which."""
     h.txn("A", "begin", "T1")
     h.send("A", "v", txn="T1", end="info")
     h.txn("A", "abort", "T1")
@@ -164,7 +164,7 @@ def aborted_without_an_offset_and_sent_again(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("lost_write/passed")
 def the_second_send_is_lost(h: Lines, fault: bool) -> None:
-    """That the aborted copy was seen does not make up for it."""
+    """A reader that saw the aborted copy has not seen the second send."""
     begun(h, 0)
     h.txn("A", "abort", "T1")
     h.send("A", "x0", at=2, retry=True)
@@ -174,7 +174,7 @@ def the_second_send_is_lost(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("duplicate")
 def refused_unknown_and_acknowledged(h: Lines, fault: bool) -> None:
-    """Fail, info and ok of one value: two copies at most."""
+    """Sends of one value end fail, info and ok: at most two copies."""
     for end in ("fail", "info", "ok"):
         h.send("A", "v", at=1 if end == "ok" else None, end=end)
     h.poll("A", (0, "v"), (1, "v"), *([(2, "v")] if fault else []))
@@ -182,7 +182,7 @@ def refused_unknown_and_acknowledged(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("aborted_read/aborted")
 def the_log_says_which_copy_is_aborted(h: Lines, fault: bool) -> None:
-    """Neither send was told an offset, and the transaction that holds the copy names it."""
+    """Neither send was acknowledged with an offset; the log names the transaction of each copy."""
     for txn, end in (("T1", "abort"), ("T2", "commit")):
         h.txn("A", "begin", txn)
         h.send("A", "v", txn=txn, end="info")
@@ -196,7 +196,7 @@ def the_log_says_which_copy_is_aborted(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("aborted_read/aborted")
 def aborted_for_the_client_and_committed_in_the_log(h: Lines, fault: bool) -> None:
-    """KAFKA-17754; in the second of two partitions, and nobody read it."""
+    """KAFKA-17754, in the second of two partitions; no poll returned the record."""
     begun(h, 0, 1)
     h.txn("A", "abort", "T1")
     h.dump("A", (0, "x0", T1), (1, None, {**T1, **ABORT}), p=0)
@@ -205,7 +205,7 @@ def aborted_for_the_client_and_committed_in_the_log(h: Lines, fault: bool) -> No
 
 @KAFKA.story("aborted_read/failed")
 def refused_and_in_the_log(h: Lines, fault: bool) -> None:
-    """An error that says "not written" for a record that was; nobody read it yet."""
+    """A definite error ("not written") for a record that was written; no poll returned it."""
     h.send("A", "v", end="fail", error="NOT_ENOUGH_REPLICAS")
     h.send("A", "w", at=1 if fault else 0)
     h.dump("A", *([(0, "v"), (1, "w")] if fault else [(0, "w")]))
@@ -221,7 +221,7 @@ def two_values_in_one_log(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("inconsistent_offsets")
 def an_unacknowledged_value_at_an_acknowledged_offset(h: Lines, fault: bool) -> None:
-    """The second value's send ended unknown."""
+    """The outcome of the second value's send is unknown."""
     h.send("A", "v0", at=5)
     h.send("A", "w0", end="info", by="p2")
     h.dump("A", (5, "v0"), *([(5, "w0")] if fault else []), log_start=5)
@@ -261,7 +261,7 @@ def one_of_two_sends_arrived(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("duplicate")
 def more_copies_than_sends(h: Lines, fault: bool) -> None:
-    """The broker stored what was sent twice three times."""
+    """The broker stored three copies of what was sent twice."""
     _timed_out_and_again(h)
     copies = ["v0", "v1", "v1", *(["v1"] if fault else [])]
     h.dump("A", *_log(*copies))
@@ -270,7 +270,7 @@ def more_copies_than_sends(h: Lines, fault: bool) -> None:
 
 @KAFKA.story("duplicate")
 def repeated_within_the_client(h: Lines, fault: bool) -> None:
-    """One send; a client with idempotence repeats a record, too, but the broker knows it."""
+    """One send; an idempotent client retries too, but the broker drops the duplicate."""
     pid = 7 if fault else -1
     h.send("A", "v0", at=0, pid=pid)
     h.dump("A", *((o, "v0", {"pid": pid, "pepoch": 0 if fault else -1, "seq": o if fault else -1}) for o in (0, 1)))
@@ -280,7 +280,7 @@ def repeated_within_the_client(h: Lines, fault: bool) -> None:
 
 
 def _mirrored(h: Lines, second: str = "ABORT") -> None:
-    """A holds v0, v1, v2; B each in a transaction of the mirror, v1 in two of them, of which the first ended so."""
+    """A holds v0, v1, v2; B each in a transaction of the mirror, v1 in two of them; second: how the first one ended."""
     h.send("A", "v0", "v1", "v2", at=0)
     h.dump("A", (0, "v0"), (1, "v1"), (2, "v2"))
     held: list[Record] = []
@@ -292,7 +292,7 @@ def _mirrored(h: Lines, second: str = "ABORT") -> None:
 
 @EXACTLY.story("aborted_read/aborted")
 def an_aborted_copy_is_shown(h: Lines, fault: bool) -> None:
-    """KIP-618: read_uncommitted readers may see both copies, read_committed ones the second alone."""
+    """KIP-618: read_uncommitted readers may see both copies, read_committed ones only the second."""
     _mirrored(h)
     h.poll("B", (0, "v0"), *([(2, "v1")] if fault else []), (4, "v1"), (6, "v2"), **RC)
     h.poll("B", (0, "v0"), (2, "v1"), (4, "v1"), (6, "v2"), by="c2", **RU)
@@ -300,14 +300,14 @@ def an_aborted_copy_is_shown(h: Lines, fault: bool) -> None:
 
 @EXACTLY.story("duplicate", "mirror_duplicate")
 def both_copies_are_committed(h: Lines, fault: bool) -> None:
-    """A task that lives on after its successor began."""
+    """A task that continues after its successor has started."""
     _mirrored(h, second="COMMIT" if fault else "ABORT")
     h.poll("B", (0, "v0"), *([(2, "v1")] if fault else []), (4, "v1"), (6, "v2"), **RC)
 
 
 @EXACTLY.story("poll_skip/external")
 def the_committed_copy_is_skipped(h: Lines, fault: bool) -> None:
-    """Between the polls lie an aborted copy, which a reader may leave out, and a committed one."""
+    """Between the polls there are an aborted copy, which a reader may skip, and a committed one."""
     _mirrored(h)
     h.poll("B", (0, "v0"), (2, "v1"), (4, "v1"), (6, "v2"), by="c2", **RU)
     h.poll("B", (0, "v0"), **RC)
@@ -316,7 +316,7 @@ def the_committed_copy_is_skipped(h: Lines, fault: bool) -> None:
 
 @UNLOGGED.story("duplicate_or_aborted")
 def copies_of_which_no_log_tells(h: Lines, fault: bool) -> None:
-    """A read_uncommitted reader alone saw both: one may be aborted, so nobody can tell."""
+    """Only a read_uncommitted reader saw both copies: one of them may be aborted."""
     h.send("A", "v0", "v1", at=0)
     h.dump("A", (0, "v0"), (1, "v1"))
     h.poll("B", (0, "v0"), *([(2, "v1")] if fault else []), (4, "v1"), **RU)
@@ -325,7 +325,7 @@ def copies_of_which_no_log_tells(h: Lines, fault: bool) -> None:
 
 @UNLOGGED.story("duplicate")
 def copies_that_a_committed_reader_saw(h: Lines, fault: bool) -> None:
-    """What a read_committed reader is shown is not aborted."""
+    """Copies that a read_committed reader saw are not aborted."""
     h.send("A", "v0", "v1", at=0)
     h.dump("A", (0, "v0"), (1, "v1"))
     h.poll("B", (0, "v0"), *([(2, "v1")] if fault else []), (4, "v1"), **RC)
@@ -333,7 +333,7 @@ def copies_that_a_committed_reader_saw(h: Lines, fault: bool) -> None:
 
 @EXACTLY.story("duplicate", "mirror_duplicate")
 def aborted_on_the_source_and_again(h: Lines, fault: bool) -> None:
-    """A client's aborted transaction and its repetition: one copy arrives."""
+    """A client's transaction is aborted and repeated: only one copy is mirrored."""
     h.txn("A", "begin", "T1")
     h.send("A", "v", at=0, txn="T1")
     h.txn("A", "abort", "T1")
