@@ -1,4 +1,4 @@
-"""Many small cases in one history: each has a topic of its own, and every name and value in it is made unique.
+"""Many small cases in one history: each has its own topic, and every name and value in it is made unique.
 
 Spark takes seconds to plan a history of ten events and hardly longer for one of a thousand, so cases share it.
 """
@@ -74,7 +74,7 @@ class Case:
         self.h.event(self.name(by), end, "txn", sent + polled, invoke_index=invoke, phase="load", **columns)
 
     def log(self, *records: Any, p: int = 0, on: str = "A", **more: Any) -> None:
-        """A look at a replica."""
+        """A snapshot of a replica's log."""
         named = [(r[0], None if r[1] is None else self.name(r[1]), *r[2:]) for r in records]
         self.h.log(on, self.topic, p, *named, **more)
 

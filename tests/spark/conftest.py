@@ -22,7 +22,7 @@ Find = Callable[[Checker, History], list[dict[str, Any]]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs Spark."""
+    """All tests in this folder need Spark."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:

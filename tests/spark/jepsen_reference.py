@@ -47,7 +47,7 @@ class Copy:
         return [self.records[i] for i in done[len(done) // 4 :: 97]]
 
     def unread(self, value: str) -> None:
-        """Nobody read this value."""
+        """Remove this value from every poll."""
         for index, rows in self.records.items():
             self.records[index] = [r for r in rows if r["action"] != "poll" or r["value"] != value]
 
@@ -60,7 +60,7 @@ class Copy:
         return last
 
     def read_at_the_end(self, index: int, partition: int, value: str) -> None:
-        """The poll of this index also returned a value at the partition's end."""
+        """Let the poll of this index also return a value at the partition's end."""
         rows = self.records[index]
         own = [i for i, r in enumerate(rows) if r["partition"] == partition and r["action"] == "poll"]
         extra = {**rows[own[-1]], "offset": self._ends[partition], "value": value}
@@ -75,14 +75,14 @@ def clean(copy: Copy) -> int:
 
 
 def lost(copy: Copy) -> int:
-    """Three acknowledged records that nobody reads, though later ones are read."""
+    """Three acknowledged records that no poll returns, though later ones are read."""
     for rows in copy.sends()[:3]:
         copy.unread(rows[0]["value"])
     return 3
 
 
 def duplicated(copy: Copy) -> int:
-    """Three records that every reader of their partitions gets again at the partition's end."""
+    """Three records that every reader of their partitions is given again at the partition's end."""
     chosen: dict[int, str] = {}
     for rows in copy.sends():
         chosen.setdefault(rows[0]["partition"], rows[0]["value"])
@@ -93,7 +93,7 @@ def duplicated(copy: Copy) -> int:
 
 
 def aborted(copy: Copy) -> int:
-    """Three operations that failed for certain, whose records are read; returns the number of these records."""
+    """Three definitely failed operations whose records are read; returns the number of these records."""
     records = 0
     for rows in copy.sends()[:3]:
         copy.ops[rows[0]["op_index"]]["type"] = "fail"
@@ -133,7 +133,7 @@ def one_offset_for_two(copy: Copy) -> int:
 
 
 def phantom(copy: Copy) -> int:
-    """One reader gets a value at the end of a partition that nobody sent."""
+    """One reader is given a value at the end of a partition that no client sent."""
     copy.read_at_the_end(next(iter(copy.last_polls(0).values())), 0, f"{copy.name}-ghost")
     return 1
 

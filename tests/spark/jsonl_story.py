@@ -1,8 +1,8 @@
 """Helpers that write histories in JSON lines (docs/history-format.md): each call writes the lines of one event.
 
-Every story is told twice: with its fault, and without (its clean twin). Names of topics, groups, transactions, values
-and processes are prefixed with the story's name, so that many stories fit into one file and one judgement; a mirror
-step that concerns "everything" then becomes one line per topic of the story, which is how the importer reads it too.
+Every story is written twice: with its fault, and without (its clean twin). Names of topics, groups, transactions,
+values and processes are prefixed with the story's name, so that many stories fit into one file and one judgement; a
+mirror step that concerns "everything" then becomes one line per topic of the story, as the importer reads it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Lines:
         return before + dot + self.named(own)
 
     def both(self, process: str, f: str, end: str = "ok", done: Event | None = None, **fields: Any) -> None:
-        """An invoke and its completion, which has `done` on top."""
+        """An invocation and its completion, which has the fields `done` in addition."""
         self.line(process, "invoke", f, **fields)
         self.line(process, end, f, **fields, **(done or {}))
 
@@ -101,7 +101,7 @@ class Lines:
     def poll(
         self, cluster: str, *read: tuple[int, str], p: int = 0, topic: str = "t", by: str = "c1", **fields: Any
     ) -> None:
-        """What a consumer got, (offset, value); `group` is made a name of this story."""
+        """A poll that returns (offset, value) pairs; `group` is prefixed with the story's name."""
         if "group" in fields:
             fields["group"] = self.named(fields["group"])
         fields = {"isolation": "read_uncommitted", **fields}
@@ -124,12 +124,12 @@ class Lines:
         self.line(by, fields.pop("end", "ok"), f, **place, offset=offset, **fields)
 
     def mirror(self, f: str, process: str = "admin", **fields: Any) -> None:
-        """A step of the mirror to B, or what it said of itself; of every topic of the story without a `topic`."""
+        """A step or a recorded state of the mirror to B; without `topic`, of every topic of the story."""
         self.events.append({"mirror step": (process, f, fields, self.now + STEP_MS)})
         self.now += STEP_MS
 
     def told(self) -> list[Event]:
-        """The lines, those of mirror steps among them."""
+        """The lines, including those of mirror steps."""
         found: list[Event] = []
         for event in self.events:
             step = event.get("mirror step")
@@ -173,8 +173,8 @@ class Pack:
         return add
 
     def told(self) -> dict[str, Lines]:
-        """name/fault and name/clean → their lines. Stories of what stands still come last: it counts only after the
-        last fault."""
+        """name/fault and name/clean → their lines. Stories of `stuck` come last: it is judged only after the last
+        fault."""
         found = {}
         ordered = sorted(self.stories.items(), key=lambda s: any(k.startswith("stuck") for k in s[1][1]))
         for name, (tell, _) in ordered:
@@ -184,15 +184,15 @@ class Pack:
         return found
 
     def expected(self, story: str) -> frozenset[str]:
-        """Kinds of a told story."""
+        """Kinds that a written story must show."""
         name, _, twin = story.partition("/")
         return self.stories[name][1] if twin == "fault" else frozenset()
 
     def judged(
         self, spark: SparkSession, folder: Path, through: Callable[[Path], Path] = lambda run: run
     ) -> dict[str, dict[str, list[str]]]:
-        """story → kind or kind/form → sentences; what belongs to no story is under its own topic. through: makes the
-        run that is judged of the imported one."""
+        """story → kind or kind/form → sentences; an anomaly of no story is under its own topic. through: turns the
+        imported run into the one that is judged."""
         told = self.told()
         run = through(import_jsonl(write(folder / "pack.jsonl", list(told.values())), folder / "run"))
         judgement = judge(run, self.contract, spark)

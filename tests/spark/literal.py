@@ -1,4 +1,4 @@
-"""A small language for literal histories: every line of a test's history is one call, in time order.
+"""Helpers for literal histories: every line of a test's history is one call, in time order.
 
 Times are 10 ns apart, indices count from 0. Defaults describe the commonest case, so that a test shows only
 what matters to it.
@@ -22,7 +22,7 @@ Rows = list[dict[str, Any]]
 class History:
     """Rows of the stored tables, and `write`, which makes a run folder of them.
 
-    `source="jsonl"` (an imported history: no final_reads promised) or "shatter" (a run of ours).
+    `source="jsonl"` (an imported history, maybe without final_reads) or "shatter" (a run of Shatterproof).
     """
 
     def __init__(self, *, source: str = "jsonl", **meta: Any) -> None:
@@ -119,7 +119,7 @@ class History:
         lso: int | None = None,
         leader: int | None = None,
     ) -> None:
-        """One look at one replica: (offset, value) or (offset, value, other columns of `records`).
+        """One snapshot of one replica's log: (offset, value) or (offset, value, other columns of `records`).
 
         `control_type` in the columns makes a control record. One batch per record is written to `batches`.
         """

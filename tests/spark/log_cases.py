@@ -1,7 +1,7 @@
-"""Many literal histories in one run: each case gets a topic of its own, all are judged by all log checkers at once.
+"""Many literal histories in one run: each case has its own topic, all are judged by all log checkers at once.
 
-A case is a function that writes its history through a `Case` and returns what must be found: exactly that, of whatever
-kind. Starting Spark jobs costs far more than rows do, so a group of cases costs about as much as one.
+A case is a function that writes its history through a `Case` and returns exactly what must be found, of any kind.
+Starting Spark jobs costs far more than rows do, so a group of cases costs about as much as one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Case:
         self.history.step("p", step, cluster, f"{self.topic}/{txn}")
 
     def state(self, state: str, source: int | None = None, destination: int | None = None, **columns: Any) -> None:
-        """What the mirror to B said."""
+        """A state of the mirror to B."""
         place = {"cluster": "B", "topic": self.topic, "partition": 0, **columns}
         self.history.row("mirror_states", state=state, source_offset=source, destination_offset=destination, **place)
 
@@ -92,7 +92,7 @@ class Group:
         return function
 
     def check(self, name: str, spark: SparkSession, folder: Path) -> None:
-        """Assert that exactly what the case expects was found in it."""
+        """Assert that exactly the case's expected anomalies were found."""
         if not self._ran:
             self._ran = True  # also when it fails: the other cases would only fail again
             self._results = self._run(spark, folder / self.name)

@@ -1,7 +1,7 @@
-"""Where every kind of the catalogue, and every form of a kind, is planted, and where its clean twin is.
+"""Where each kind of the catalogue, and each form of it, is planted, and where its clean twin is.
 
-Most are stories (test_told_histories), each with a clean twin by construction. The others stand in `ELSEWHERE`: a test
-that names kind and form, and in the same test (or one named here) what must not be found.
+Most are stories (test_told_histories), each with a clean twin by construction. The others are in `ELSEWHERE`: a test
+that names kind and form, and its clean twin in the same test or in one named here.
 `python tests/spark/planted.py` prints the table.
 """
 
@@ -28,16 +28,16 @@ ELSEWHERE: dict[str, tuple[str, str, str]] = {
     "thin/idle_mirror": (
         "test_idle_mirror",
         "test_a_mirror_that_stood_still_for_65_of_75_seconds",
-        "test_a_mirror_that_stumbles_at_every_fault_is_at_work",
+        "test_a_mirror_that_pauses_at_every_fault_is_not_idle",
     ),
     "thin/idle_partitions": ("test_idle_mirror", "test_partitions_under_faults", "two partitions"),
     "poll_skip/assigned": (
         *("test_told_assigned", "test_our_own_consumers_begin_where_their_role_says", "from-the-start"),
     ),
     "pid_swallowed": ("test_producers", "local_write_taken_for_a_mirrored_one", "local_write_at_its_own_offset"),
-    "group_out_of_range/look": ("test_groups", "test_groups_of_a_run_of_ours", "late"),
-    "group_overwritten/filter": ("test_groups", "test_groups_of_a_run_of_ours", "there"),
-    "group_overwritten/missing": ("test_groups", "test_groups_of_a_run_of_ours", "elsewhere"),
+    "group_out_of_range/look": ("test_groups", "test_groups_of_a_real_run", "late"),
+    "group_overwritten/filter": ("test_groups", "test_groups_of_a_real_run", "there"),
+    "group_overwritten/missing": ("test_groups", "test_groups_of_a_real_run", "elsewhere"),
     "state_key_skew": ("test_states", "test_state_keys_and_memory", "C"),
     "acl_lost/local": ("test_access", "test_bindings", "DENY kept"),
     "acl_lost/appeared": ("test_access", "test_after_the_stop", "made"),

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on loopback: master and workers, each a process of its own, of pyspark's own classes."""
+"""A Spark standalone cluster on loopback: master and workers as separate processes, from pyspark's own jars."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
 @contextmanager
 def cluster(folder: Path, *, workers: int = 2) -> Iterator[str]:
-    """Its URL; everything is stopped at the end, however it ends. Logs and the executors' files go to `folder`."""
+    """The cluster's URL; all processes are always stopped at the end. Logs and executors' files go to `folder`."""
     with ExitStack() as stack:
         stack.enter_context(_daemon(folder / "master.log", f"{CLASSES}.master.Master", *_LOOPBACK))
         url = _said(folder / "master.log", _URL, "the Spark master to say its URL")
@@ -39,7 +39,7 @@ def cluster(folder: Path, *, workers: int = 2) -> Iterator[str]:
 
 @contextmanager
 def _daemon(log: Path, name: str, *arguments: str) -> Iterator[None]:
-    """One process, and what it starts, in a process group of their own."""
+    """One process and its children, in their own process group."""
     own = {"JAVA_HOME": str(find_java()), "SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment = {**os.environ, **own, "SPARK_DAEMON_MEMORY": "256m"}
     with log.open("wb") as out:
@@ -65,7 +65,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(STOPPED_S)
         except subprocess.TimeoutExpired:
             continue
-    # The leader is gone, its executors may still be on their way out.
+    # The group's leader has exited; its executors may still be exiting.
     wait_until(lambda: not _alive(process.pid), timeout_s=STOPPED_S, what=f"process group {process.pid} to end")
 
 

@@ -1,4 +1,4 @@
-"""Histories of groups, access and states: many cases in one, each with a topic (or name) of its own, judged at once."""
+"""Histories of groups, access and states: many cases in one, each with its own topic (or name), judged at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRICT: dict[str, Any] = {"test": {"contract": "cluster-mirror/strict"}, "cluste
 
 
 class Story(History):
-    """A history whose rows of evidence each take their own moment."""
+    """A history in which each row of evidence has its own time."""
 
     def at(self, table: str, **columns: Any) -> None:
         """A row of any table, later than everything before."""
@@ -49,7 +49,7 @@ class Story(History):
         return invoke
 
     def state(self, topic: str, state: str, *, event: str = "look", **columns: Any) -> None:
-        """What the mirror to B said of partition 0."""
+        """A mirror state of partition 0 on B."""
         self.at("mirror_states", cluster="B", topic=topic, partition=0, state=state, event=event, **columns)
 
 

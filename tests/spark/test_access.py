@@ -10,7 +10,7 @@ from stories import STRICT, Story, judged
 
 
 def acl(h: Story, event: str, cluster: str, *bindings: str, actor: str | None = "admin") -> None:
-    """A change of one binding, or a look that shows exactly these."""
+    """A change of one binding, or a snapshot that shows exactly these."""
     h.at("acls", event=event, cluster=cluster, binding=bindings[0], actor=None if event == "look" else actor)
     for binding in bindings[1:]:
         h.row("acls", event=event, cluster=cluster, binding=binding)
@@ -32,7 +32,7 @@ def test_bindings(spark: SparkSession, tmp_path: Path) -> None:
         acl(h, "delete", "A", name)
     acl(h, "look", "A", "touched")
     acl(h, "look", "B", "DENY kept", "carried")
-    # Removed on A and created anew: in between B follows, however late it is seen.
+    # Deleted on A and created again: B follows in between, even if a late snapshot shows it.
     acl(h, "create", "A", "again")
     acl(h, "look", "B", "DENY kept", "carried", "again")
     acl(h, "delete", "A", "again")
@@ -48,7 +48,7 @@ def test_bindings(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_only_mirrors_made_is_theirs_to_take_away(spark: SparkSession, tmp_path: Path) -> None:
-    """A rule that keeps clients from a mirrored topic, there and back; what came from a source is another matter."""
+    """A mirror may delete the rule that keeps clients from its own topic, after a failback too, but no other rule."""
     h = Story(**STRICT)
     acl(h, "look", "A", "ALLOW seen")
     for cluster, mirror in (("B", "mirror A-B"), ("A", "mirror B-A")):
@@ -86,7 +86,7 @@ def test_after_the_stop(spark: SparkSession, tmp_path: Path) -> None:
 
     topics = ("reverted", "set", "mirror's", "steady")
     for topic in topics:
-        config(topic, "100")  # before the stop the source's values come in
+        config(topic, "100")  # before the stop the source's values are synced
         config(topic, "200")
         h.state(topic, "MIRRORING")
         h.state(topic, "STOPPED", event="stop")

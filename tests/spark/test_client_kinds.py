@@ -1,6 +1,6 @@
-"""Every client kind: planted histories that must show exactly that kind, and clean twins that must show none.
+"""All client kinds: planted histories that must show exactly that kind, and clean twins that must show none.
 
-Three histories: imported without logs, imported with logs, and a run of ours with final reads. A case is a topic.
+Three histories: imported without logs, imported with logs, and a real run with final reads. A case is a topic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLIENT_CHECKERS = (
 Cases = dict[str, tuple[Make, set[str]]]
 polled: Cases = {}
 logged: Cases = {}
-again: Cases = {}  # topics that are deleted and made again
+again: Cases = {}  # topics that are deleted and recreated
 ours: Cases = {}
 GROUPS = {"polled": polled, "logged": logged, "again": again, "ours": ours}
 Kinds = dict[str, dict[str, list[str]]]
@@ -512,12 +512,12 @@ def hidden_from_read_committed(c: Case) -> None:
 def found(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Kinds]]:
-    """group → topic → kind → sentences; by looking closely at everything, and at what the sieve lets through."""
+    """group → topic → kind → sentences; without the sieve and with it."""
     result: dict[str, Kinds] = {}
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "sieved":
             patch.setattr("checkers.views.tables.SMALL_ROWS", 0)
-            patch.setattr("checkers.prefilter.spans.SPAN_ROWS", 8)  # so that there are seams between ranges
+            patch.setattr("checkers.prefilter.spans.SPAN_ROWS", 8)  # so that there are boundaries between ranges
         for name in GROUPS:
             history = build(History(source="shatter" if name == "ours" else "jsonl"), GROUPS[name])
             tables = Tables.open(history.write(tmp_path_factory.mktemp("kinds") / name), spark)

@@ -1,4 +1,4 @@
-"""Compacted topics: what a cleaner removed is neither skipped nor torn; what the log still holds may not be skipped."""
+"""Compacted topics: removed records count neither as skipped nor as torn; readers may not skip retained ones."""
 
 from __future__ import annotations
 

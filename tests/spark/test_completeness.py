@@ -1,7 +1,7 @@
-"""Evidence that is not complete accuses nobody and clears nobody: the kinds that need it are unknown, with its name.
+"""Incomplete evidence neither proves nor excludes anomalies: the kinds that need it are unknown, and it is named.
 
-One right history of two clusters with three brokers each (from the model) is stored whole, and then with something of
-its evidence taken away.
+One correct history of two clusters with three brokers each (from the model) is stored whole, and then with a part of
+its evidence removed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def tell(run: Path, rows: list[dict[str, object]]) -> None:
 
 
 def captured(run: Path) -> list[dict[str, object]]:
-    """What a capture that lacks nothing says of the run."""
+    """The metadata of a complete capture."""
     place = ["cluster", "broker", "topic", "partition", "look"]
     rows = pq.read_table(run / "records" / "part-000000.parquet").group_by(place).aggregate([("offset", "count")])
     return [
@@ -71,7 +71,7 @@ def accused(judgement: Judgement) -> dict[str, int]:
 
 
 def of_b(rows: Rows, *brokers: int) -> pa.ChunkedArray:
-    """Rows of B's logs; of some of its brokers' alone, where they are named."""
+    """Rows of B's logs, of all its brokers or of some."""
     there = pc.equal(rows["cluster"], "B")
     return pc.and_(there, pc.is_in(rows["broker"], pa.array(brokers, pa.int32()))) if brokers else there
 
@@ -84,9 +84,7 @@ def test_the_whole_history_is_valid(spark: SparkSession, example: Example, tmp_p
     assert not MIRROR_KINDS - {"failback"} & set(judgement.unjudged)
 
 
-def test_without_the_logs_of_b_nobody_is_accused_and_nothing_is_passed(
-    spark: SparkSession, example: Example, tmp_path: Path
-) -> None:
+def test_without_the_logs_of_b_its_kinds_are_unknown(spark: SparkSession, example: Example, tmp_path: Path) -> None:
     run = store([example], tmp_path / "run", contract=CONTRACT)
     for table in ("batches", "records"):
         keep(run, table, lambda rows: pc.invert(of_b(rows)))
@@ -99,7 +97,7 @@ def test_without_the_logs_of_b_nobody_is_accused_and_nothing_is_passed(
     assert "was not captured" in judgement.unjudged["mirror_loss"]
 
 
-def test_one_complete_in_sync_replica_stands_for_its_partition_but_not_for_the_others(
+def test_one_complete_in_sync_replica_suffices_for_its_partition_but_not_for_others(
     spark: SparkSession, example: Example, tmp_path: Path
 ) -> None:
     run = store([example], tmp_path / "run", contract=CONTRACT)
@@ -111,7 +109,7 @@ def test_one_complete_in_sync_replica_stands_for_its_partition_but_not_for_the_o
     assert {"replica_divergence", "stop_cut", "crc_invalid"} <= set(judgement.unjudged)
 
 
-def test_what_the_capture_says_is_told(spark: SparkSession, example: Example, tmp_path: Path) -> None:
+def test_reports_the_problems_of_the_capture(spark: SparkSession, example: Example, tmp_path: Path) -> None:
     run = store([example], tmp_path / "run", contract=CONTRACT)
     rows = captured(run)
     tell(run, [{**r, "complete": False, "why": WHY} if (r["cluster"], r["broker"]) == ("B", 1) else r for r in rows])
@@ -120,9 +118,7 @@ def test_what_the_capture_says_is_told(spark: SparkSession, example: Example, tm
     assert WHY in judgement.why
 
 
-def test_rows_that_have_gone_since_they_were_stored_are_missed(
-    spark: SparkSession, example: Example, tmp_path: Path
-) -> None:
+def test_rows_lost_since_they_were_stored_are_noticed(spark: SparkSession, example: Example, tmp_path: Path) -> None:
     run = store([example], tmp_path / "run", contract=CONTRACT)
     tell(run, captured(run))
     ends = {p.number: p.end for p in example.world.b.partitions}
@@ -133,9 +129,7 @@ def test_rows_that_have_gone_since_they_were_stored_are_missed(
     assert "has lost rows since it was stored" in judgement.why
 
 
-def test_what_a_complete_partition_shows_is_an_anomaly_still(
-    spark: SparkSession, example: Example, tmp_path: Path
-) -> None:
+def test_anomalies_of_complete_partitions_still_count(spark: SparkSession, example: Example, tmp_path: Path) -> None:
     run = store([example], tmp_path / "run", contract=CONTRACT)
     cut = example.world.cuts[1]
     data = [b for b in example.world.b.partitions[1].log.batches if b.control is None and b.last < cut]
@@ -156,7 +150,7 @@ def test_what_a_complete_partition_shows_is_an_anomaly_still(
     assert "mirror_loss" in judgement.unjudged, "it was not looked for in the other partition"
 
 
-def test_rows_of_a_torn_file_might_excuse_what_is_found(spark: SparkSession, tmp_path: Path) -> None:
+def test_anomalies_that_rows_of_a_torn_file_might_excuse_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
     h = History(source="jsonl")
     h.send("p", "A", "t", 0, "v0", "v1", offset=0)
     h.poll("c", "A", "t", 0, (0, "v0"), (1, "ghost"))
@@ -168,7 +162,7 @@ def test_rows_of_a_torn_file_might_excuse_what_is_found(spark: SparkSession, tmp
     assert "so it does not count" in judgement.why
 
 
-def test_what_proves_nothing_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_history_that_proves_nothing_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
     refused, aborted, looked = History(source="jsonl"), History(source="jsonl"), History(source="jsonl")
     refused.send("p", "A", "t", 0, "v0", end="fail")
     refused.poll("c", "A", "t", 0)

@@ -1,4 +1,5 @@
-"""A check that is interrupted or killed: one line, the documented code, and nothing left, at once or after `clean`."""
+"""A check that is interrupted or killed prints one line, exits with the documented code and leaves nothing behind
+(after a kill: once `clean` has run)."""
 
 from __future__ import annotations
 
@@ -33,13 +34,13 @@ def started(path: Path, temporary: Path) -> subprocess.Popen[str]:
 
 
 def _hearing() -> None:
-    """A shell's background job ignores Ctrl-C, and its children after it; these are to hear it."""
+    """Reset SIGINT: a shell's background jobs, and their children, ignore Ctrl-C."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 def until_judging(process: subprocess.Popen[str], temporary: Path) -> list[int]:
-    """Wait until Spark works for the check; the processes that it started."""
+    """Wait until Spark judges; the processes that the check started."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         if list(temporary.glob("shatter-spark-*/spark-*")):

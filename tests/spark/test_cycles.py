@@ -1,4 +1,4 @@
-"""Cycles of transactions: planted ones of every sort, each of its form and length, and what is no cycle."""
+"""Cycles of transactions: planted ones of every form and length, and histories without a cycle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAR = 10**12
 
 
 class Story:
-    """Transactions of one case; topics, values and processes get its name."""
+    """Transactions of one case; its topics, values and processes have its name."""
 
     def __init__(self, history: History, name: str) -> None:
         self.h, self.name = history, name
@@ -51,7 +51,7 @@ class Story:
         meanwhile: Callable[[], None] = lambda: None,
         **columns: Any,
     ) -> None:
-        """A transaction as one operation; `meanwhile` tells what happens between its beginning and its end."""
+        """A transaction as one operation; `meanwhile` writes what happens between its invocation and completion."""
         columns = {"cluster": on, "isolation": "read_committed", "phase": "load", **columns}
         who = f"{self.name}.{by}"
         invoke = self.h.event(who, "invoke", "txn", self._records("send", sent, acked=False), **columns)
@@ -60,8 +60,8 @@ class Story:
         self.h.event(who, end, "txn", records, invoke_index=invoke, **columns)
 
     def steps(self, name: str, f: str, records: Sequence[Record] = (), on: str = "A", **columns: Any) -> None:
-        """A step of a transaction: send, poll, txn_begin, txn_commit, txn_abort; a send or poll without a name stands
-        alone."""
+        """A step of a transaction: send, poll, txn_begin, txn_commit, txn_abort; a send or poll without a name is
+        outside transactions."""
         columns = {"cluster": on, "txn": f"{self.name}.{name}" if name else None, "phase": "load", **columns}
         who = f"{self.name}.{name}"
         before = self._records("send", records, acked=False) if f == "send" else []
@@ -118,7 +118,7 @@ def the_same_partition_of_two_clusters(s: Story) -> None:
     s.txn(("t-0", 1, "b1"), ("t-1", 1, "b2"), on="A")
     s.txn(("t-0", 1, "c1"), on="B")
     s.txn(("t-0", 0, "d1"), on="B")
-    s.polled(("t-0", 0, "b1"), ("t-0", 1, "a1"), on="C")  # a mirror's order is no order of transactions
+    s.polled(("t-0", 0, "b1"), ("t-0", 1, "a1"), on="C")  # the order on a mirror does not order transactions
 
 
 @case((WR, 2))
@@ -129,7 +129,7 @@ def each_reads_the_other(s: Story) -> None:
 
 @case((MIXED, 2))
 def reads_who_overtook_it(s: Story) -> None:
-    """Lawful: w begins and commits while r is open, after r's record in one partition, and r reads it in another."""
+    """Allowed: w begins and commits while r is open, after r's record in one partition, and r reads it in another."""
     w = partial(s.txn, ("u-0", 1, "b2"), ("u-1", 0, "c2"), by="w")
     s.txn(("u-0", 0, "a2"), read=[("u-1", 0, "c2")], by="r", meanwhile=w)
 
@@ -240,7 +240,7 @@ def unknown_and_not_read(s: Story) -> None:
 
 @case()
 def one_process_after_the_other(s: Story) -> None:
-    """p's first transaction reads what its second writes to be read: process order would close the circle."""
+    """Only process order, which is not part of the graph, would close the cycle."""
     s.txn(("t-0", 0, "a"), read=[("t-1", 0, "b")], by="p")
     s.txn(("t-1", 0, "b"), by="p")
 
@@ -252,7 +252,7 @@ def its_own_record(s: Story) -> None:
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the judge finds in all cases at once."""
+    """The cycles that the judge finds, over all cases at once."""
     history = History()
     for name, (tell, _) in CASES.items():
         tell(Story(history, name))
@@ -272,7 +272,7 @@ def test_case(name: str, found: list[dict[str, Any]]) -> None:
         assert all(f"{index} " in row["explain"] for index in row["op_indices"])
 
 
-def test_the_sentence_goes_round(found: list[dict[str, Any]]) -> None:
+def test_the_sentence_names_every_step_of_the_cycle(found: list[dict[str, Any]]) -> None:
     (row,) = [r for r in found if r["topic"].startswith("overtaken_and_read.")]
     first, second = row["op_indices"]
     assert row["cluster"] == "A"
@@ -296,7 +296,7 @@ def line(h: History, numbers: Sequence[int], *, ring: bool = False) -> History:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_long_chain_without_a_cycle(backwards: bool, find: Find) -> None:
-    """Backwards every dependency goes against the numbering, so that nothing can be cut away."""
+    """Backwards, every dependency goes against the numbering, so that nothing can be pruned."""
     h = line(History(), range(LONG)[:: -1 if backwards else 1])
     began = time.monotonic()
     assert find(CHECKER, h) == []
@@ -304,12 +304,12 @@ def test_a_long_chain_without_a_cycle(backwards: bool, find: Find) -> None:
 
 
 def test_a_long_ring(find: Find) -> None:
-    """Neighbours of one partition are eight apart: the way round over them is the shorter one, with one read."""
+    """Neighbors of one partition are eight apart: the cycle over them is the shorter one, with one read."""
     (row,) = find(CHECKER, line(History(), range(LONG), ring=True))
     assert (row["kind"], row["form"], row["rank"], len(row["op_indices"])) == ("cycle_G1c", "wr", LONG, LONG)
 
 
-def test_a_history_without_transactions_is_not_looked_at(find: Find, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_history_without_transactions_is_not_searched(find: Find, spark: SparkSession, tmp_path: Path) -> None:
     h = History()
     h.send("p", "A", "t", 0, "a", offset=0)
     h.poll("c", "A", "t", 0, (0, "a"))
@@ -324,7 +324,7 @@ EDN = """{:index 0, :type :invoke, :process 0, :f :txn, :value [[:send 0 1] [:po
 {:index 4, :type :invoke, :process 2, :f :poll, :value [[:poll]]}
 {:index 5, :type :ok, :process 2, :f :poll, :value [[:poll {1 [[0 1]]}]]}
 """
-"""As Jepsen's generators make values: from 1 on every key."""
+"""Values as in Jepsen's generators: from 1 on every key."""
 
 
 @pytest.mark.parametrize("fault", [True, False])
@@ -337,7 +337,7 @@ def test_operations_of_jepsen(fault: bool, spark: SparkSession, tmp_path: Path) 
     assert "cycle_G1c" in judgement.looked_at
 
 
-def test_a_tangle_that_no_worker_can_hold_is_unknown(
+def test_a_component_too_large_for_a_worker_is_unknown(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cycles, "MOST_EDGES", 1)
@@ -349,7 +349,7 @@ def test_a_tangle_that_no_worker_can_hold_is_unknown(
     assert {"cycle_G0", "cycle_G1c"} <= set(judgement.unjudged)
 
 
-def test_what_the_contract_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_contracts_on_cycles(spark: SparkSession, tmp_path: Path) -> None:
     h = History()
     s = Story(h, "s")
     two_writers(s)

@@ -66,7 +66,7 @@ def test_all_files_of_all_replicas(spark: SparkSession, run: Path) -> None:
     t.close()
 
 
-def test_ends_of_replicas_that_no_look_saw(spark: SparkSession, run: Path) -> None:
+def test_log_ends_of_replicas_without_a_snapshot(spark: SparkSession, run: Path) -> None:
     place = {"cluster": "A", "topic": "trimmed", "partition": 0}
     looks(run, {**place, "broker": 1, "look": 1, "time_ns": 70, "log_start": 5, "log_end": 24, "leader": 1})
     decode_run(spark, run)
@@ -85,7 +85,7 @@ def test_log_start_of_a_dead_broker_comes_from_its_checkpoint(spark: SparkSessio
     assert {(r.broker, r.log_start) for r in rows} == {(1, 5), (2, 0)}, "broker 2 has no checkpoint file here"
 
 
-def test_again_is_nothing_and_interrupted_is_once(spark: SparkSession, run: Path) -> None:
+def test_decoding_again_or_after_an_interruption_adds_no_rows(spark: SparkSession, run: Path) -> None:
     (run / "records").mkdir()
     other = {"cluster": "Z", "offset": 3}
     pq.write_table(pa.Table.from_pylist([other], TABLES["records"].schema), run / "records" / "part-000000.parquet")
@@ -101,7 +101,7 @@ def test_again_is_nothing_and_interrupted_is_once(spark: SparkSession, run: Path
     assert not list((run / "records").glob(".*.tmp"))
 
 
-def test_damage_is_noted_and_decoded_around(spark: SparkSession, run: Path) -> None:
+def test_damage_is_reported_and_the_rest_decoded(spark: SparkSession, run: Path) -> None:
     torn = run / "evidence/A/2/txn-0" / FIRST
     torn.write_bytes(torn.read_bytes()[:-10])
     flipped = run / "evidence/A/1/client-none-0" / FIRST

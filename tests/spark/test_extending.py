@@ -1,4 +1,4 @@
-"""docs/extending.md, gone through in a copy of the tree: its templates, put where it says, pass every check."""
+"""Follows docs/extending.md in a copy of the tree: its templates, put where it says, pass every check."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(tree: Path, *command: str) -> str:
-    """What a Python process in the copy prints. Fails unless it ends with 0."""
+    """The output of a Python process in the copy. Fails unless it exits with 0."""
     path = os.pathsep.join([str(tree), str(tree / "tests")])
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": "", "MYPY_CACHE_DIR": str(ROOT / ".mypy_cache")}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Folders of runs that others wrote, moved or meddled with: the same verdict wherever they lie, or one sentence."""
+"""Run folders that others wrote, moved or changed: the same verdict wherever they are, or one error line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from harness.history.store import open_run
 from harness.report.html import report_softly, write_report
 
 ODD = "r [1] {a,b} *? 100% %20 #1 a:b ü 'x' \\ x=1"
-"""Characters that Spark, Hadoop or an address give a meaning to."""
+"""Characters that are special to Spark, Hadoop or URLs."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def rewritten(file: Path, rows: pa.Table) -> None:
 
 
 def as_others_write(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Text as a dictionary of large strings; integers as narrow as they go."""
+    """Text as a dictionary of large strings; integers as narrow as possible."""
     if pa.types.is_string(column.type):
         return column.cast(pa.large_string()).dictionary_encode()
     if pa.types.is_int64(column.type):
@@ -86,7 +86,7 @@ def test_the_same_verdict_from_an_odd_place_in_odd_columns_and_hive_folders(
     assert found(judge(Path("a:b {1}"), None, spark)) == expected, "a relative name with a colon is no address"
 
 
-def test_what_is_no_file_is_told_and_what_hive_did_not_write_is_not_read(
+def test_reports_what_is_not_a_file_and_ignores_what_hive_did_not_write(
     spark: SparkSession, tmp_path: Path, plain: Path
 ) -> None:
     os.mkfifo(plain / "ops" / "x.parquet")

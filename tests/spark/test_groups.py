@@ -1,4 +1,4 @@
-"""Groups: planted faults of each kind and their clean twins. A case's topic and group have the same name."""
+"""Groups: planted faults of each kind and their clean twins. The topic and group of a case have the same name."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def reads(h: Story, name: str, start: int, *values: str) -> None:
 
 def test_positions(spark: SparkSession, tmp_path: Path) -> None:
     h = Story(**STRICT)
-    # Past the end, and nothing follows but a look.
+    # Past the end, and only a snapshot follows.
     mirrored(h, "over", carried=5)
     h.sync("over", 6, source_offset=6)
     look(h, "over", 5)
-    # Past the end at the sync; local writes lift the end over it before the group comes.
+    # Past the end at the sync; local writes raise the end above it before the group arrives.
     mirrored(h, "lifted", carried=7)
     h.commit("lifted", "A", 10, processed=9)
     h.sync("lifted", 8, source_offset=10)
@@ -45,14 +45,14 @@ def test_positions(spark: SparkSession, tmp_path: Path) -> None:
     h.send("q2", "B", "clamped", 0, "clamped/w0", "clamped/w1", offset=7)
     reads(h, "clamped", 7, "w0", "w1")
     look(h, "clamped", 7, "w0", "w1")
-    # The mirror had come further by the time of the sync than the look before shows.
+    # At the time of the sync the mirror was further than the snapshot before it shows.
     mirrored(h, "growing", carried=3)
     h.sync("growing", 5, source_offset=5)
     look(h, "growing", 7)
     # Below the log start.
     h.log("B", "below", 0, log_start=5, log_end=9)
     h.sync("below", 3, source_offset=3)
-    # A reset to the latest offset: the poll says only where it stood.
+    # A reset to the latest offset: the poll has only its position.
     mirrored(h, "reset", carried=4, sent=4)
     h.commit("reset", "A", 2)
     h.sync("reset", 2, source_offset=2)
@@ -88,7 +88,7 @@ def test_rewinds_and_translations(spark: SparkSession, tmp_path: Path) -> None:
     for offset in (4, 6, 8, 10):
         h.commit("early", "A", offset)
     reads(h, "early", 2, *(f"v{i}" for i in range(2, 10)))
-    # MirrorMaker's copies lie lower on B: v4 … v9 of A at 0 … 5 of B.
+    # MirrorMaker's copies are at lower offsets on B: v4 … v9 of A at 0 … 5 of B.
     for name, offset in (("true", 3), ("ahead", 4)):
         h.send(f"p {name}", "A", name, 0, *(f"{name}/v{i}" for i in range(10)), offset=0)
         h.log("B", name, 0, *((i - 4, f"{name}/v{i}") for i in range(4, 10)))
@@ -134,10 +134,10 @@ def test_commits(spark: SparkSession, tmp_path: Path) -> None:
                 h.commit(name, "A", step[0], end=step[1])
             else:
                 h.fetch(name, "A", step)
-    # A look is a fetch too; a commit that overlaps another may come second.
+    # A snapshot is a fetch too; a commit that overlaps another may come second.
     h.commit("seen", "A", 50)
     h.sync("seen", 40, event="look", cluster="A")
-    # One that began to ask before the commit was acknowledged need not show it.
+    # A fetch that was invoked before the commit was acknowledged need not return it.
     began = h.now
     h.commit("asked", "A", 50)
     h.sync("asked", 40, event="look", cluster="A", began_ns=began)
@@ -146,7 +146,7 @@ def test_commits(spark: SparkSession, tmp_path: Path) -> None:
     h.commit("race", "A", 50)
     h.event("x", "ok", "commit_offset", [{**place, "offset": 30}], cluster="A", group="race", invoke_index=first)
     h.fetch("race", "A", 50)
-    # A mirror's write is a later one.
+    # A mirror's sync counts as a later commit.
     h.commit("synced", "B", 50)
     h.sync("synced", 60)
     h.fetch("synced", "B", 60)
@@ -180,7 +180,7 @@ def test_groups_at_work_on_the_destination(spark: SparkSession, tmp_path: Path) 
     ]
 
 
-def test_groups_of_a_run_of_ours(spark: SparkSession, tmp_path: Path) -> None:
+def test_groups_of_a_real_run(spark: SparkSession, tmp_path: Path) -> None:
     h = Story(
         source="shatter",
         clusters={"A": {}, "B": {}},
@@ -220,7 +220,7 @@ def test_where_nothing_was_processed_there_is_nothing_to_translate(spark: SparkS
         h.log("A", name, 0, (3, f"{name}/v3"), (4, f"{name}/v4"), log_start=3)
     for name in ("idle", "moved"):
         h.log("B", name, 0, (0, f"{name}/v3"), (1, f"{name}/v4"))
-    h.log("B", "aborted", 0, (0, "aborted/v4"))  # v3 was not carried, so a group that stands at v4 has no translation
+    h.log("B", "aborted", 0, (0, "aborted/v4"))  # v3 was not mirrored, so a group at v4 has no translation
     h.sync("aborted", 4, event="look", cluster="A")
     h.sync("idle", 3, event="look", cluster="A")
     h.sync("moved", 4, event="look", cluster="A")

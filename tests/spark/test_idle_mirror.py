@@ -1,4 +1,4 @@
-"""What the mirror did counts: a fault that found an idle mirror makes the verdict unknown; each has a clean twin."""
+"""A fault under which the mirror copied nothing makes the verdict unknown; each case has a clean twin."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def run(
     partitions: int = 2,
     **meta: Any,
 ) -> History:
-    """A run with a fault at each second of `begins`. carried: second → high watermark of each partition on B, looked at
-    every two seconds, in the manner of every mirror; None: nobody looked."""
+    """A run with a fault at each second of `begins`. carried: second → high watermark of each partition on B, sampled
+    every two seconds as by every driver; None: no snapshots."""
     test = {"mirror": "mm2", **meta.pop("test", {})}
     drawn = [
         {"fault_id": n, "nemesis": "broker-pause", "cluster": cluster, "role": "any", "params": {}}
@@ -77,18 +77,18 @@ def idle(records: int, *faults: tuple[int, str], floor: int = 10) -> set[tuple[s
 
 
 def test_a_mirror_that_stood_still_for_65_of_75_seconds(find: Find) -> None:
-    """It caught up when everything was over; of the last faults that is soon enough."""
+    """The mirror caught up after everything; for the last faults that is soon enough."""
     found = find(thin.CHECKER, run(lambda s: RATE * min(s, 10) if s < LOAD_S + 1 else RATE * LOAD_S))
     assert kinds(found) == {"thin/idle_mirror"}
     assert told(found) == idle(0, (1, "B"), (2, "A"), (3, "B"), (4, "A"))
 
 
-def test_a_mirror_that_stumbles_at_every_fault_is_at_work(find: Find) -> None:
-    """Nothing comes over while a fault holds, and all of it 20 seconds after the first of two."""
+def test_a_mirror_that_pauses_at_every_fault_is_not_idle(find: Find) -> None:
+    """Nothing is copied during a fault, and everything 20 seconds after the first of two."""
     assert find(thin.CHECKER, run(lambda s: RATE * 20 * int(s / 20))) == []
 
 
-def test_a_floor_that_nobody_wrote_down_is_one_record(find: Find) -> None:
+def test_without_a_recorded_floor_it_is_one_record(find: Find) -> None:
     still = find(thin.CHECKER, run(lambda s: 7, floor={}, begins=(5,), clusters="A"))
     assert told(still) == idle(0, (0, "A"), floor=1)
     assert find(thin.CHECKER, run(lambda s: 7 + (s > 20), floor={}, begins=(5,), clusters="A")) == []
@@ -104,7 +104,7 @@ def test_partitions_under_faults(find: Find) -> None:
     assert not twin, "two partitions"
 
 
-def test_markers_are_no_records_and_what_clients_write_there_is_not_carried(find: Find) -> None:
+def test_markers_and_local_writes_do_not_count_as_mirrored_records(find: Find) -> None:
     def with_markers(every: int) -> History:
         h = run(lambda s: s, begins=(10,), clusters="A", partitions=1, floor={"carried_under_fault": 10})
         marks = [(n, None, {"control_type": "COMMIT"}) if n % every else (n, f"v{n}") for n in range(90)]
@@ -129,7 +129,7 @@ def test_markers_are_no_records_and_what_clients_write_there_is_not_carried(find
 
 
 def test_a_stop_that_ends_the_window_of_the_last_fault(find: Find) -> None:
-    """What the mirror did right before the fault tells, then, whether it was at work."""
+    """What the mirror copied right before the fault then decides whether it was idle."""
 
     def stopped(carried: Callable[[float], float]) -> History:
         h = run(carried, begins=(68,), clusters="B", partitions=1, floor={"carried_under_fault": 10})
@@ -141,7 +141,7 @@ def test_a_stop_that_ends_the_window_of_the_last_fault(find: Find) -> None:
     assert told(find(thin.CHECKER, stopped(lambda s: RATE * min(s, 30)))) == idle(0, (0, "B"))
 
 
-def test_without_looks_what_readers_of_the_destination_saw_tells(find: Find) -> None:
+def test_without_snapshots_reads_on_the_destination_count(find: Find) -> None:
     def read_at(*seconds: int) -> History:
         h = run(None, begins=(40,), clusters="A", floor={"carried_under_fault": 2})
         for n, second in enumerate(seconds):
@@ -173,7 +173,7 @@ def test_each_nemesis_that_was_asked_for_must_have_bitten(find: Find) -> None:
     assert asked("broker-pause", "broker-kill", clusters="AB") == {missed("broker-kill")}
 
 
-def test_reads_after_the_load_are_no_reads_under_load(find: Find) -> None:
+def test_reads_after_the_load_do_not_count_as_under_load(find: Find) -> None:
     floor = {"polled_records_on_destination": 1}
 
     def read(phase: str) -> History:

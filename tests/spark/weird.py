@@ -1,6 +1,6 @@
-"""Histories that nobody should write and somebody will: every line is of the format, and none makes sense alone.
+"""Odd histories: every line follows the format, and none makes sense alone.
 
-Each piece has a topic of its own. `KINDS`: what the judge must say of it; the others must show nothing.
+Each piece has its own topic. `KINDS`: the kinds that the judge must find in it; the others must show none.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ KINDS: dict[str, set[str]] = {
 
 
 def history() -> list[Event]:
-    """All pieces in one history, with holes in its indices."""
+    """All pieces in one history, with gaps in its indices."""
     events = [event for piece in PIECES.values() for event in piece]
     return [{"index": 3 * number, "time": 10 * number, **event} for number, event in enumerate(events)]
 
@@ -134,4 +134,4 @@ EDN = (
     "{:type :info, :process :nemesis, :f :start, :value [:isolated {}]}\n"
     "{:type :ok, :process 8, :f :debug-topic-partitions, :value {0 {:replicas 3}}}\n"
 )
-"""Operations of Jepsen's that are as odd as its clients can make them."""
+"""The oddest operations that Jepsen's clients can write."""
