@@ -17,14 +17,14 @@ from checkers.catalogue import CATALOGUE
 HERE = Path(__file__).parent
 ELSEWHERE: dict[str, tuple[str, str, str]] = {
     "lost_write/unreadable": ("test_run_kinds", "test_a_final_read_that_does_not_return_it", "kept"),
-    "stuck/client": ("test_run_kinds", "test_what_stands_still_after_healing", "slow client"),
+    "stuck/client": ("test_run_kinds", "test_stuck_after_healing", "slow client"),
     "thin/ok_sends": ("test_run_kinds", "test_a_run_under_its_floor", "test_a_run_over_its_floor"),
     "thin/ok_polls": ("test_run_kinds", "test_a_run_under_its_floor", "test_a_run_over_its_floor"),
     "thin/faults_bit": ("test_run_kinds", "test_a_run_under_its_floor", "test_a_run_over_its_floor"),
     "thin/polled_records_on_destination": (
         *("test_run_kinds", "test_a_run_under_its_floor", "test_a_run_over_its_floor"),
     ),
-    "thin/nemesis": ("test_judge", "test_a_nemesis_that_never_bit_is_missed_whatever_others_did", "both"),
+    "thin/nemesis": ("test_judge", "test_a_nemesis_that_never_bit_is_reported_though_others_did", "both"),
     "thin/idle_mirror": (
         "test_idle_mirror",
         "test_a_mirror_that_stood_still_for_65_of_75_seconds",

@@ -1,5 +1,5 @@
-"""The faults for which Jepsen's verdicts are known (docs/jepsen.md): ours on the same faults, with exact counts, from
-our own tables and from the EDN that Jepsen's checker reads."""
+"""The faults with known Jepsen verdicts (docs/jepsen.md): our exact counts for the same faults, from our own tables and
+from the exported EDN."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def expected(planted: dict[str, int]) -> Counts:
 
 
 def counts(run: Path, spark: SparkSession) -> Counts:
-    """What the judge found."""
+    """topic → kind → count, as found by the judge."""
     judgement = judge(run, "kafka-clean", spark)
     assert judgement.verdict == "invalid", judgement.why
     found: Counts = {}
@@ -51,7 +51,9 @@ def test_our_kinds_find_what_was_planted(reference: tuple[Path, dict[str, int]],
     assert counts(run, spark) == expected(planted)
 
 
-def test_the_same_from_the_export(reference: tuple[Path, dict[str, int]], spark: SparkSession, tmp_path: Path) -> None:
+def test_the_export_has_the_same_counts(
+    reference: tuple[Path, dict[str, int]], spark: SparkSession, tmp_path: Path
+) -> None:
     run, planted = reference
     exported = export_edn(run, tmp_path / "history.edn")
     assert exported.left_out == 0

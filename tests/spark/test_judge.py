@@ -1,4 +1,4 @@
-"""The judge: the verdict's lattice, reasons, witnesses, and what happens when something is missing or breaks."""
+"""The judge: verdicts and their order, reasons, witnesses, and missing or damaged data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def losses(**meta: Any) -> History:
     return h
 
 
-def test_worst_wins_and_witnesses_are_capped_and_the_same_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_worst_verdict_wins_and_witnesses_are_capped_and_deterministic(spark: SparkSession, tmp_path: Path) -> None:
     run = losses(why="killed").write(tmp_path / "run")
     first = judge(run, "kafka-clean", spark)
     again = stored(run)
@@ -111,22 +111,18 @@ def test_a_thin_interrupted_run_is_unknown_and_says_why(spark: SparkSession, tmp
     assert told == ["only 0 faults were seen to bite, the floor is 1", "only 1 sends succeeded, the floor is 5"]
 
 
-def test_a_generated_history_is_valid_and_its_client_kinds_are_all_looked_at(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_generated_history_is_valid_and_all_its_client_kinds_are_judged(spark: SparkSession, tmp_path: Path) -> None:
     generate(tmp_path / "run", Shape(lines=400))
     judgement = judge(tmp_path / "run", "kafka-clean", spark)
     assert (judgement.verdict, judgement.findings) == ("valid", ()), judgement.why
     assert {"lost_write", "duplicate", "phantom", "reordered", "poll_skip"} <= set(judgement.looked_at)
 
 
-def test_a_table_that_says_what_was_due_must_be_there_before_anybody_is_accused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_without_mirror_states_mirror_loss_is_not_judged(spark: SparkSession, tmp_path: Path) -> None:
     h = History(source="shatter", test={"contract": "cluster-mirror/strict", "mirror": "reference"})
     h.send("p", "A", "t", 0, "v0", "v1", offset=0)
     h.log("A", "t", 0, (0, "v0"), (1, "v1"), broker=1, leader=1)
-    h.log("B", "t", 0, (0, "v0"), broker=1, leader=1)  # stopped before v1: so it was said in mirror_states
+    h.log("B", "t", 0, (0, "v0"), broker=1, leader=1)  # stopped before v1, which mirror_states would show
     for cluster, end in (("A", 2), ("B", 1)):
         h.poll("f", cluster, "t", 0, *((n, f"v{n}") for n in range(end)), phase="final")
         h.final_read(cluster, "t", 0, end)
@@ -140,7 +136,7 @@ def test_a_table_that_says_what_was_due_must_be_there_before_anybody_is_accused(
     assert judge(h.write(tmp_path / "with"), None, spark).verdict == "valid"
 
 
-def test_every_table_that_a_run_of_ours_writes_is_missed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_table_of_a_real_run_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
     h = History(source="shatter")
     h.send("p", "A", "t", 0, "v0", offset=0)
     h.poll("f", "A", "t", 0, (0, "v0"), phase="final")
@@ -181,7 +177,7 @@ def damage_column(file: Path, name: str) -> None:
     file.write_bytes(data)
 
 
-def test_a_nemesis_that_never_bit_is_missed_whatever_others_did(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_nemesis_that_never_bit_is_reported_though_others_did(spark: SparkSession, tmp_path: Path) -> None:
     schedule = [{"fault_id": n, "nemesis": name} for n, name in enumerate(("broker-pause", "link-partition"))]
 
     def run(name: str, *bit: str) -> Path:
@@ -203,7 +199,7 @@ def test_a_nemesis_that_never_bit_is_missed_whatever_others_did(spark: SparkSess
     assert judge(run("both", "broker-pause", "link-partition"), "kafka-clean", spark).verdict == "valid"
 
 
-def test_what_was_never_healed_is_neither_passed_nor_blamed_on_the_mirror(spark: SparkSession, tmp_path: Path) -> None:
+def test_anomalies_after_a_failed_healing_are_unknown(spark: SparkSession, tmp_path: Path) -> None:
     def history(**meta: Any) -> History:
         h = History(source="shatter", phases=[{"name": "settle", "start_ns": 0}], topic_map={"t": "t"}, **meta)
         h.send("p", "A", "t", 0, "v0", "v1", "v2", offset=0)

@@ -1,4 +1,4 @@
-"""A JVM that is killed, at work or idle, costs the check that it was at, and no other: the next gets a new one."""
+"""A killed JVM, busy or idle, fails at most the check that it was running: the next check gets a new one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ spark.close()
 """
 
 
-def test_it_costs_one_check_only(tmp_path: Path) -> None:
+def test_a_killed_jvm_fails_one_check_only(tmp_path: Path) -> None:
     place = {"f": "send", "cluster": "A", "topic": "t", "partition": 0, "value": "v", "offset": 0}
     events = [
         {"index": 0, "time": 0, "process": "p", "type": "invoke", **place},
@@ -60,5 +60,5 @@ def test_it_costs_one_check_only(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told, stored, *rest = done.stdout.split("\n")[:-1]
     assert told.startswith(f"Spark's JVM ended during the check of {runs[0]}")
-    assert stored == "False", "neither an accusation nor a pass may come of it"
+    assert stored == "False", "no verdict may be stored"
     assert rest == ["valid", "valid"], done.stderr

@@ -19,7 +19,7 @@ GROUPS = {g.name: g for g in (STRICT, RESET, TRUNCATE, MAPPED, UNCLEAN, NOT_PROM
 
 
 def of(pid: int, sequence: int = -1, **columns: Any) -> dict[str, Any]:
-    """Columns of a record of a producer."""
+    """Columns of a record written by this producer."""
     return {"producer_id": pid, "producer_epoch": 0, "sequence": sequence, **columns}
 
 
@@ -124,7 +124,7 @@ def compaction_is_each_broker_s_own(c: Case) -> list[Found]:
 
 @STRICT.case
 def a_gap_of_compaction_was_closed(c: Case) -> list[Found]:
-    """The rest of both logs is each cleaner's own; a record that both hold has one offset."""
+    """Each cleaner removes other records; a record that both logs hold must have one offset."""
     c.log("A", (0, "a", {"key": "k"}), (4, "b", {"key": "l"}), (6, "d", {"key": "n"}))
     c.log("B", (0, "a", {"key": "k"}), (1, "b", {"key": "l"}), (3, "d", {"key": "n"}), (4, "e", {"key": "m"}))
     c.row("configs", cluster="A", event="look", name="cleanup.policy", value="compact")
@@ -221,7 +221,7 @@ def reset_before_the_marker(c: Case) -> list[Found]:
 
 @STRICT.case
 def a_local_transaction_without_records_is_aborted_after_the_reset(c: Case) -> list[Found]:
-    """Its records were taken for duplicates; the marker of it is none of the stop's."""
+    """Its records were dropped as duplicates; its marker was not written by the stop."""
     c.log("A", (0, "a"), (1, "x", txn(5)), (2, None, end(5, "COMMIT")))
     c.state("STOPPED", 3, 3)
     c.send("B", "w", offset=5)
@@ -345,7 +345,7 @@ def rewritten_alike(c: Case) -> list[Found]:
 
 @MAPPED.case
 def marker_not_rewritten(c: Case) -> list[Found]:
-    """The transaction on B has no marker of its own id then."""
+    """The transaction on B then has no marker with its own id."""
     c.log("A", (0, "a", txn(5)), (1, None, end(5, "COMMIT")), (2, "b"))
     c.log("B", (0, "a", txn(77)), (1, None, end(5, "COMMIT")), (2, "b"), lso=0)
     return [("pid_negative", 0, None), ("marker_missing", 0, None)]

@@ -8,8 +8,8 @@ import pytest
 from log_cases import SETTLED, Case, Found, Group, contract
 from pyspark.sql import SparkSession
 
-EXACT = Group("exact", **SETTLED, **contract("mm2-exactly-once"))  # everything had to arrive, once
-PARTS = Group("parts", **contract("mm2-exactly-once"))  # imported: no promise that the run waited
+EXACT = Group("exact", **SETTLED, **contract("mm2-exactly-once"))  # everything must arrive, once
+PARTS = Group("parts", **contract("mm2-exactly-once"))  # imported: maybe the run did not wait
 KEEPS = Group("keeps", **contract("cluster-mirror/strict"))
 REPEATS = Group("repeats", **contract("mm2-at-least-once"))
 GROUPS = {group.name: group for group in (EXACT, PARTS, KEEPS, REPEATS)}
@@ -94,7 +94,7 @@ def records_that_the_destination_s_own_retention_deleted(c: Case) -> list[Found]
 
 @EXACT.case
 def what_the_source_lost_itself(c: Case) -> list[Found]:
-    """x was acknowledged and carried, then lost by A's unclean election; y never came to B either."""
+    """A lost x, which was acknowledged and mirrored, in an unclean election, and y, which was never mirrored."""
     c.send("A", "a", "x", "y", offset=0)
     c.log("A", (0, "a"), (1, "b"))
     c.log("B", (0, "a"), (1, "x"), (2, "b"))
@@ -155,7 +155,7 @@ def compacted_away(c: Case) -> list[Found]:
     c.log("A", (0, "a", {"key": "k"}), (1, "b", {"key": "k"}), (2, "c", {"key": "l"}))
     c.log("B", (1, "b", {"key": "k"}))
     c.row("configs", cluster="B", event="look", name="cleanup.policy", value="compact", look=0)
-    return [("mirror_loss", 2, "c")]  # c has no successor of its key
+    return [("mirror_loss", 2, "c")]  # no later record has c's key
 
 
 @KEEPS.case
@@ -313,7 +313,7 @@ def aborted_data_is_kept(c: Case) -> list[Found]:
 
 @KEEPS.case
 def the_source_s_log_start_passed_the_destination_s_end(c: Case) -> list[Found]:
-    """Only the looks show it: nobody's acknowledgements are known, and B started again at A's log start."""
+    """Only snapshots show it: no acknowledgements are known, and B restarted at A's log start."""
     c.row("log_ends", cluster="B", partition=0, log_start=0, log_end=3, broker=5, leader=5, time_ns=100)
     c.row("log_ends", cluster="A", partition=0, log_start=6, log_end=9, broker=5, leader=5, time_ns=200)
     c.log("A", (6, "a"), (7, "b"), broker=5, leader=5, look=1)

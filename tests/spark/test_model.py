@@ -1,4 +1,4 @@
-"""The judge against a model: right histories are never called wrong, and each thing made wrong in one is named rightly.
+"""The judge against a model: correct histories show no anomalies, and each mutation of one is reported as its kind.
 
 One judgement for all: `model.pack` stores every example in one run, under names of its own. See docs/trust.md.
 """
@@ -29,12 +29,12 @@ from harness.core import contracts
 from harness.core.contracts import Level
 
 EACH = 2
-"""Examples that every mutation bites."""
+"""Examples for each mutation."""
 
 
 @dataclass
 class Together:
-    """All examples, by the name of what was made wrong in them, and what was found in each."""
+    """All examples by the name of their mutation, and what was found in each."""
 
     clean: list[Example]
     bitten: dict[str, list[Example]]
@@ -51,7 +51,7 @@ Results = Callable[[str], Together]
 
 @pytest.fixture(scope="module")
 def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """sort → everything about its examples, judged when it is first asked for."""
+    """sort → its examples and findings, judged at first use."""
 
     @cache
     def of(sort: str) -> Together:
@@ -67,8 +67,8 @@ def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Re
 
 
 def never_allowed(together: Together, example: Example) -> list[Row]:
-    """What counts against the mirror: what the contract never allows, but for what accuses of not having come after a
-    healing that failed; and a transaction in part at the stop, where none was cut in two."""
+    """Anomalies that the contract never allows, except missing records after a failed healing; and `cross_partition`
+    where the stop split no transaction."""
     contract = contracts.load(CONTRACTS[example.plan.sort])
     rows = together.anomalies.get(example.prefix, [])
     never = [r for r in rows if contract.clause(r["kind"], form=r["form"], cluster=r["cluster"]).level is Level.NEVER]
@@ -79,7 +79,7 @@ def never_allowed(together: Together, example: Example) -> list[Row]:
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_right_histories_are_never_called_wrong(results: Results, sort: str) -> None:
+def test_correct_histories_show_no_anomalies(results: Results, sort: str) -> None:
     together = results(sort)
     wrong = []
     for example in together.clean:
@@ -89,7 +89,7 @@ def test_right_histories_are_never_called_wrong(results: Results, sort: str) -> 
     assert not wrong, f"{len(wrong)} of {len(together.clean)} (see model.generated)\n" + "\n".join(wrong[:5])
 
 
-def test_where_healing_failed_nothing_is_proven_and_nobody_accused(results: Results) -> None:
+def test_after_a_failed_healing_missing_records_are_unknown(results: Results) -> None:
     together = results("unhealed")
     judgement = together.judgement
     assert judgement is not None
@@ -97,7 +97,7 @@ def test_where_healing_failed_nothing_is_proven_and_nobody_accused(results: Resu
     assert "the harness could not heal: broker of e0002-" in judgement.why
     assert not [f for f in judgement.findings if f.breaches and f.kind.severity is not Severity.UNKNOWN]
     found = {r["kind"] for e in together.clean for r in together.anomalies.get(e.prefix, [])}
-    assert "mirror_loss" in found, "what never came is in the tables, for who wants to look"
+    assert "mirror_loss" in found, "missing records are still in the tables"
 
 
 @pytest.mark.parametrize("sort", SORTS)
@@ -108,20 +108,20 @@ def test_every_anomaly_names_its_example(results: Results, sort: str) -> None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_what_is_made_wrong_is_named_rightly(results: Results, name: str) -> None:
+def test_each_mutation_is_reported_as_its_kind(results: Results, name: str) -> None:
     mutation = MUTATIONS[name]
     together = results(mutation.sort)
     examples = together.bitten[name]
-    assert len(examples) == EACH, f"{name} found something to bite on in {len(examples)} examples only"
+    assert len(examples) == EACH, f"{name} applies to {len(examples)} examples only"
     for example in examples:
         rows = together.anomalies.get(example.prefix, [])
         hits = [r for r in rows if r["kind"] == mutation.kind and mutation.form in (None, r["form"])]
-        assert hits, f"{name} was not called {mutation.kind}/{mutation.form} in {example.plan}\n{told(rows)}"
+        assert hits, f"{name} was not reported as {mutation.kind}/{mutation.form} in {example.plan}\n{told(rows)}"
         other = [r for r in never_allowed(together, example) if r["kind"] not in {mutation.kind, *mutation.may}]
-        assert not other, f"{name} was called something else, too, in {example.plan}\n{told(other)}"
+        assert not other, f"{name} was also reported as another kind in {example.plan}\n{told(other)}"
 
 
-def test_every_kind_can_be_reached() -> None:
+def test_every_kind_has_a_mutation() -> None:
     reached = {m.kind for m in MUTATIONS.values()} | OUT_OF_REACH.keys()
     assert reached >= CATALOGUE.keys()
     assert all(reason for m in MUTATIONS.values() for reason in m.may.values())

@@ -14,9 +14,9 @@ ONE = Group("one", **contract("kafka-clean"))  # cases that need one cluster onl
 STRICT = Group("strict", **contract("cluster-mirror/strict"))
 MM2 = Group("mm2", **contract("mm2-exactly-once"))
 OURS = Group("ours", **{**SETTLED, "clusters": {"A": {}}}, **contract("kafka-clean"))
-KEPT = Group("kept", **SETTLED, **contract("cluster-mirror/strict"))  # everything had to arrive
-CUT_OFF = Group("cut_off", **contract("cluster-mirror/strict"))  # a fault of the link is at work
-BROKEN_B = Group("broken_b", **contract("cluster-mirror/strict"))  # a fault of B is
+KEPT = Group("kept", **SETTLED, **contract("cluster-mirror/strict"))  # everything must arrive
+CUT_OFF = Group("cut_off", **contract("cluster-mirror/strict"))  # a fault of the link is active
+BROKEN_B = Group("broken_b", **contract("cluster-mirror/strict"))  # a fault of B is active
 GROUPS = {g.name: g for g in (ONE, STRICT, MM2, OURS, KEPT, CUT_OFF, BROKEN_B)}
 
 
@@ -101,7 +101,7 @@ def bad_crc_on_one_replica(c: Case) -> list[Found]:
 
 @ONE.case
 def contiguous_sequences(c: Case) -> list[Found]:
-    """Two producers interleaved; one bumps its epoch and starts at 0; one wraps; what expired before is no gap."""
+    """Two producers interleaved; one bumps its epoch and restarts at 0; one wraps; expired records are no gap."""
     c.log(
         "A",
         *((10, "a", of(5, 7)), (11, "b", of(6, LAST - 1)), (12, "c", of(5, 8)), (13, "d", of(6, LAST))),
@@ -145,7 +145,7 @@ def gaps_of_compaction_are_legal(c: Case) -> list[Found]:
 
 @ONE.case
 def one_batch_written_twice_leaves_nothing_out(c: Case) -> list[Found]:
-    """`duplicate` tells of it; a sequence that stands for one value twice is no collision."""
+    """`duplicate` reports it; one sequence with the same value twice is no collision."""
     c.log("A", (0, "a", of(5, 0)), (1, "b", of(5, 1)), (2, "b", of(5, 1)), (3, "c", of(5, 2)))
     return []
 
@@ -282,7 +282,7 @@ def transactions_one_after_the_other(c: Case) -> list[Found]:
 
 @ONE.case
 def epochs_that_grow_with_every_transaction(c: Case) -> list[Found]:
-    """Transaction version 2: a marker carries the epoch that the next transaction's records have."""
+    """Transaction version 2: a marker has the epoch of the next transaction's records."""
     c.log("A", (0, "a", txn(5, 0)), (1, None, end(5, epoch=1)), (2, "b", txn(5, 1)), (3, None, end(5, epoch=2)))
     return []
 
@@ -336,7 +336,7 @@ def read_committed_sees_beyond_an_open_transaction(c: Case) -> list[Found]:
 
 
 def looked(c: Case, *, stable: int, high: int, epoch: int = 0) -> None:
-    """An earlier look at the leader."""
+    """An earlier snapshot of the leader."""
     ends = {"log_start": 0, "log_end": high, "high_watermark": high, "last_stable": stable}
     c.row("log_ends", cluster="A", partition=0, broker=-1, look=-1, leader_epoch=epoch, time_ns=1, **ends)
 
@@ -395,7 +395,7 @@ def committed_on_the_source_after_the_stop(c: Case) -> list[Found]:
 
 
 def stopped_between(c: Case, *, begun_before: bool = True, fault: str | None = None, late_s: float = 0.0) -> None:
-    """A transaction whose records are below the cut, whose COMMIT on A is above it, and which B aborts at the stop."""
+    """A transaction with records below the cut and its COMMIT above it on A, which B aborts at the stop."""
     if fault is not None:
         c.history.row("faults", fault_id=1, name="link-partition", cluster=fault, action="inject")
     if begun_before:
@@ -444,7 +444,7 @@ def what_a_reader_had_seen_before_the_stop_had_begun(c: Case) -> list[Found]:
 
 @STRICT.case
 def a_marker_below_the_cut_leaves_no_excuse(c: Case) -> list[Found]:
-    """Though it had begun after the stop was asked for: its commit was carried, and turned into an abort."""
+    """It began after the stop was requested, but its commit was mirrored, as an abort."""
     target = [{"action": "target", "topic": c.topic}]
     c.history.event("admin", "invoke", "mirror_stop", target, cluster="B", time_ns=c.history.now)
     c.send("A", "x", offset=0, txn="T1")
@@ -497,7 +497,7 @@ def transaction_over_two_partitions_carried_whole(c: Case) -> list[Found]:
 
 @KEPT.case
 def the_last_marker_never_came(c: Case) -> list[Found]:
-    """Everything had to arrive, and the marker is the very last batch of the source."""
+    """Everything must arrive, and the marker is the last batch of the source."""
     c.log("A", (0, "a", txn(5)), (1, None, end(5)))
     c.log("B", (0, "a", txn(5)), lso=0)
     return [("marker_missing", 0, None)]

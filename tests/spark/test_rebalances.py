@@ -1,4 +1,4 @@
-"""Two members of one group read on from each other, as a Jepsen history with its rebalance log tells it."""
+"""Two members of one group take over from each other, in a Jepsen history with its rebalance log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READS = ((0, (0, 1)), (1, (2, 3)), (0, (4, 5)))  # process, offsets
 
 
 def history(*, told: bool) -> str:
-    """Process 0 leaves out what process 1 read meanwhile. told: its poll says that it was given the partition anew."""
+    """Process 0 does not read what process 1 read meanwhile. told: its poll has a rebalance log with the reassignment."""
     ops: list[str] = []
 
     def op(process: int, type_: str, rest: str) -> None:
@@ -36,7 +36,7 @@ def history(*, told: bool) -> str:
 
 
 @pytest.mark.parametrize(("told", "found"), [(True, set()), (False, {"poll_skip"})], ids=["rebalanced", "steady"])
-def test_a_poll_in_which_the_group_was_rebalanced_begins_anew(
+def test_a_poll_with_a_rebalance_may_begin_elsewhere(
     spark: SparkSession, tmp_path: Path, told: bool, found: set[str]
 ) -> None:
     file = tmp_path / "history.edn"

@@ -1,4 +1,4 @@
-"""The recorded cases in tests/histories get exactly their verdicts, from the file as it is to results.json."""
+"""The recorded cases in tests/histories get exactly their verdicts, from the file to results.json."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Fifty small histories after public reports (tests/histories/reports) get the verdicts that stand beside them.
+"""Fifty small histories after public reports (tests/histories/reports) get the verdicts of `verdicts.json`.
 
-`verdicts.json` says of each: the contract, the verdict, the kinds that must be found and how often, kinds that are true
-as well, and `any_of`: kinds of which one at least must be found. Each is judged as a small and as a large history.
+It has for each: the contract, the verdict, the kinds that must be found and how often, kinds that may be found too, and
+`any_of`: kinds of which at least one must be found. Each is judged as a small and as a large history.
 """
 
 from __future__ import annotations

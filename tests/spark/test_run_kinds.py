@@ -1,4 +1,4 @@
-"""Kinds and forms that only a run of ours can show: planted faults and clean twins."""
+"""Kinds and forms that only a real run can show: planted faults and clean twins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLOOR = {"ok_sends": 2, "ok_polls": 1, "polled_records_on_destination": 1, "faul
 
 
 def healed(**meta: Any) -> History:
-    """A run of ours whose faults were healed at the beginning."""
+    """A real run whose faults were healed at the beginning."""
     h = History(source="shatter", **meta)
     spans = [PhaseSpan(name="heal", start_ns=0, end_ns=SECOND), PhaseSpan(name="settle", start_ns=SECOND)]
     h.meta = h.meta.model_copy(update={"phases": spans})
@@ -30,8 +30,8 @@ def kinds(rows: list[dict[str, Any]]) -> set[str]:
 def test_a_run_under_its_floor(find: Find) -> None:
     h = History(source="shatter", floor=FLOOR)
     h.send("p", "A", "t", 0, "v", offset=0)
-    h.poll("c", "A", "t", 0)  # brought nothing
-    h.send("p", "A", "t", 0, "final", offset=1, phase="final")  # the final phase is no load
+    h.poll("c", "A", "t", 0)  # returned nothing
+    h.send("p", "A", "t", 0, "final", offset=1, phase="final")  # the final phase does not count as load
     fault = {"fault_id": 1, "name": "kill", "cluster": "A"}
     h.row("faults", action="inject", **fault)
     h.row("faults", action="bit", ok=False, **fault)
@@ -50,8 +50,8 @@ def test_a_run_over_its_floor(find: Find) -> None:
     assert find(thin.CHECKER, h) == []
 
 
-def test_what_stands_still_after_healing(find: Find) -> None:
-    """Of each sort one that is stuck, and one that is not."""
+def test_stuck_after_healing(find: Find) -> None:
+    """One stuck and one not stuck of each form."""
     h = healed()
 
     def operation(process: str, begin: int, end: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Kept frames: the same rows and columns from memory, from files of this process and from Spark's own."""
+"""Cached frames: the same rows and columns from memory, from files of this process and from Spark's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def frame(spark: SparkSession, rows: int) -> DataFrame:
 
 @pytest.mark.parametrize("small", [True, False])
 @pytest.mark.parametrize("rows", [1, 50_000])
-def test_what_is_kept_is_what_was_computed(spark: SparkSession, tmp_path: Path, rows: int, small: bool) -> None:
+def test_cached_rows_equal_the_computed_ones(spark: SparkSession, tmp_path: Path, rows: int, small: bool) -> None:
     scratch = Scratch(tmp_path / "scratch", spark, small=small)
     whole = frame(spark, rows)
     kept = scratch.keep(whole)

@@ -1,4 +1,4 @@
-"""What a Spark session leaves as it was."""
+"""A Spark session leaves the process's SIGINT handler as it was."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ print("heard", len(heard))
 @pytest.mark.parametrize(
     ("handler", "heard"), [("lambda *_: heard.append(1)", 1), ("signal.SIG_IGN", 0)], ids=["handled", "ignored"]
 )
-def test_ctrl_c_stays_with_who_handled_it(handler: str, heard: int) -> None:
-    # A process of its own: what handles SIGINT here depends on how pytest was started (a shell's background job
-    # ignores it), and sending it would end the other tests.
+def test_a_session_keeps_the_sigint_handler(handler: str, heard: int) -> None:
+    # A separate process: the SIGINT handler here depends on how pytest was started (a shell's background job
+    # ignores it), and the signal would end the other tests.
     program = [sys.executable, "-c", _PROGRAM.format(handler=handler)]
     run = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert (run.returncode, run.stdout) == (0, f"heard {heard}\n"), run.stderr

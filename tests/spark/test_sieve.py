@@ -1,4 +1,4 @@
-"""The sieve on Spark: a clean history leaves nothing however it is cut up, and its keys are Spark's."""
+"""The sieve on Spark: a clean history leaves no suspects whatever its ranges, and its hashes are Spark's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkers.views.tables import Tables
 
 
 def rewritten(run: Path, table: str, *, values: dict[int, str] | None = None, disordered: bool = False) -> None:
-    """Write a table again as one file: some read values replaced (by row number among the polled), or out of order."""
+    """Rewrite a table as one file: some read values replaced (by row number among the polled), or out of order."""
     files = sorted((run / table).glob("*.parquet"))
     rows = pa.concat_tables([pq.read_table(file) for file in files])
     for file in files:
@@ -41,7 +41,7 @@ def test_keys_are_those_of_spark(spark: SparkSession) -> None:
 
 @pytest.mark.usefixtures("cut_up")
 @pytest.mark.parametrize("base", [0, 10**12])
-def test_a_clean_history_leaves_nothing_to_look_at(spark: SparkSession, tmp_path: Path, base: int) -> None:
+def test_a_clean_history_leaves_no_suspects(spark: SparkSession, tmp_path: Path, base: int) -> None:
     generate(tmp_path / "run", Shape(lines=4000, base_offset=base))
     tables = Tables.open(tmp_path / "run", spark)
     try:
@@ -61,7 +61,7 @@ def test_tables_out_of_order_are_judged_alike(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("cut_up")
-def test_what_is_wrong_is_found_and_named_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_fault_is_found_once(spark: SparkSession, tmp_path: Path) -> None:
     generate(tmp_path / "run", Shape(lines=4000))
     rewritten(tmp_path / "run", "op_records", values={1000: "ghost"})
     judgement = judge(tmp_path / "run", "kafka-clean", spark)

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster, one master and two workers, finds what one process finds: every row, and the verdict."""
+"""A Spark standalone cluster, one master and two workers, finds the same rows and verdict as one process."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def like_a_run(folder: Path) -> Path:
-    """A run of ours whose segment files are not decoded yet: one has a flipped bit, records are lost, transactions
-    depend on each other."""
+    """A real run whose segment files are not decoded yet: one has a flipped bit, records are lost, transactions depend
+    on each other."""
     h = History(source="shatter", clusters={"A": {}})
     for n in range(12):
         h.send("p", "A", "client-none", 0, f"v{n}", offset=n)
@@ -81,7 +81,7 @@ def large(folder: Path) -> Path:
 
 
 def check(run: Path, master: str, contract: str) -> dict[str, Any]:
-    """`shatter check RUN --master …` in a process of its own; what it stored."""
+    """Run `shatter check RUN --master …` in a separate process; its results."""
     command = [sys.executable, "-m", "harness.cli.app", "check", str(run), "--master", master, "--contract", contract]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False, env=environment)
@@ -104,7 +104,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("make", FOUND, ids=lambda make: make.__name__)
-def test_the_same_from_a_cluster_and_from_one_process(make: Any, master: str, tmp_path: Path) -> None:
+def test_a_cluster_finds_the_same_as_one_process(make: Any, master: str, tmp_path: Path) -> None:
     run = make(tmp_path / "run")
     twin = Path(shutil.copytree(run, tmp_path / "twin"))
     if make is like_a_run:

@@ -29,13 +29,13 @@ def test_writes(spark: SparkSession, tmp_path: Path) -> None:
     h.send("p early", "B", "stopped", 0, "stopped/early", offset=4)
     stop(h, "stopped")
     h.send("p late", "B", "stopped", 0, "stopped/late", offset=5)
-    # In the middle of the stop nobody can tell.
+    # In the middle of the stop it is unknown.
     h.state("closing", "MIRRORING")
     invoke = h.event("admin", "invoke", "mirror_stop", cluster="B")
     h.send("p closing", "B", "closing", 0, "closing/v", offset=5)
     h.event("admin", "ok", "mirror_stop", cluster="B", invoke_index=invoke)
     h.row("mirror_states", cluster="B", topic="closing", partition=0, state="STOPPED", event="stop")
-    # A refusal that says nothing.
+    # A refusal without a reason.
     h.state("unclear", "MIRRORING")
     record = {"action": "send", "topic": "unclear", "partition": 0, "value": "unclear/v"}
     begun = h.event("p unclear", "invoke", "send", [record], cluster="B")

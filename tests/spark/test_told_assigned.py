@@ -1,5 +1,5 @@
-"""Stories of assignments: each with its fault shows exactly its kinds, its clean twin none; judged as a small and as a
-large history. Jepsen's way of assigning, and that of our own consumers."""
+"""Stories of assignments: each shows exactly its kinds with its fault and none without; judged as a small and as a
+large history. Also Jepsen's assignments, and those of our own consumers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ JEPSEN: dict[str, tuple[tuple[str, ...], set[str]]] = {
 
 
 def jepsen() -> str:
-    """All stories as one history: each with a process and two partitions of its own, and a reader of everything."""
+    """All stories as one history: each has its own process and two partitions, and a reader of everything."""
     lines: list[str] = []
 
     def op(process: int, f: str, rest: str, asked: str | None = None) -> None:
@@ -119,7 +119,7 @@ def test_partitions_that_stay_assigned_keep_their_position(layout: str, spark: S
 
 
 def ours(h: History, topic: str, first: int, *, base: int = 0, expired: bool = False) -> None:
-    """A consumer of ours that is assigned a topic at its log start, and reads from an offset on."""
+    """One of our consumers is assigned a topic at its log start and reads from an offset on."""
     h.send("p", "A", topic, 0, *(f"{topic}{n}" for n in range(4)), offset=base)
     h.poll("audit", "A", topic, 0, *((base + n, f"{topic}{n}") for n in range(4)))
     records = [{"action": "assign", "topic": topic, "partition": 0, "offset": None}]
@@ -134,7 +134,7 @@ def ours(h: History, topic: str, first: int, *, base: int = 0, expired: bool = F
 
 
 def member(h: History, topic: str, first: int, *, reset: str = "earliest", committed: int | None = 1) -> None:
-    """A member of a group of ours: told of its assignment by a rebalance, then of the offset that its group has."""
+    """A member of one of our groups: it is assigned by a rebalance, then fetches its group's offset."""
     h.send("p", "A", topic, 0, *(f"{topic}{n}" for n in range(4)), offset=0)
     h.poll("audit", "A", topic, 0, *((n, f"{topic}{n}") for n in range(4)))
     h.log("A", topic, 0, *((n, f"{topic}{n}") for n in range(4)))

@@ -1,5 +1,5 @@
-"""What is exported to EDN and read back is judged as it was: stories with their faults and their clean twins, judged
-before and after; and an export without the logs says that it is one, and neither accuses nor clears anybody."""
+"""Export to EDN and import do not change the verdict: stories, with and without their faults, are judged before and
+after. An export without the logs says so, and its verdict is unknown at best."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Found = dict[str, dict[str, list[str]]]
 
 
 def through_edn(run: Path) -> Path:
-    """The run, exported and read back."""
+    """The run, exported and imported again."""
     exported = export_edn(run, run.with_suffix(".edn"))
     assert exported.tables_left_out == ()
     return import_edn(exported.path, run.with_name("again"))
@@ -49,7 +49,7 @@ def test_every_table_of_the_stories_comes_back(tmp_path: Path, pack: str) -> Non
 
 @pytest.fixture(scope="module", params=["before", "after"])
 def found(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """story → kinds, of the JSON lines themselves and after the export."""
+    """story → kinds, from the JSON lines and after the export."""
     folder = tmp_path_factory.mktemp(request.param)
     return STORIES.judged(spark, folder, through_edn) if request.param == "after" else STORIES.judged(spark, folder)
 
@@ -82,7 +82,7 @@ def without_logs(case: str, contract: str, folder: Path, spark: SparkSession) ->
         ("D06-follower-exposes-uncommitted.jsonl", "kafka-clean"),
     ],
 )
-def test_without_the_logs_nobody_is_accused_or_cleared(
+def test_without_the_logs_the_verdict_is_unknown(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, contract: str
 ) -> None:
     monkeypatch.setattr(edn_beside, "ROWS", 0)

@@ -1,4 +1,4 @@
-"""Histories in JSON lines after published reports: each with its fault shows exactly its kinds, its clean twin none.
+"""Histories in JSON lines after published reports: each shows exactly its kinds with its fault and none without.
 
 Many stories go through the importer and the judge in one file per contract.
 """
@@ -38,7 +38,7 @@ _JUDGED: dict[str, Found] = {}
 
 
 def found(pack: str, spark: SparkSession, factory: pytest.TempPathFactory) -> Found:
-    """What the judge found in a pack; judged once."""
+    """The judge's findings in a pack; judged once."""
     if pack not in _JUDGED:
         _JUDGED[pack] = {}  # also when it fails: the other stories would only fail again
         _JUDGED[pack] = PACKS[pack].judged(spark, factory.mktemp(pack))

@@ -1,5 +1,5 @@
-"""Stories of order and positions, of topics that are made again, and of renamed topics: each with its fault shows
-exactly its kinds, its clean twin none; judged as a small and as a large history."""
+"""Stories of order and positions, of recreated topics, and of renamed topics: each shows exactly its kinds with its
+fault and none without; judged as a small and as a large history."""
 
 from __future__ import annotations
 

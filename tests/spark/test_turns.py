@@ -1,4 +1,4 @@
-"""What a failback discards is another branch of the log: no anomaly of it is left, and without one each is there."""
+"""Records that a failback discards are a separate branch of the log: no anomalies, unless there was no failback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DISCARDED = "offsets 2 to 3 are discarded"
 
 
 def moved(*, failed_back: bool) -> History:
-    """A failover at offset 2 under work, and a mirror of B over A; told as a failback, or not."""
+    """A failover at offset 2 under load, and a mirror from B to A; recorded as a failback, or not."""
     h = History(clusters={"A": {}, "B": {}}, topic_map={TOPIC: TOPIC})
     h.send("p", "A", TOPIC, 0, "a", "b", "old", "older", offset=0)
     h.poll("c", "A", TOPIC, 0, (0, "a"), (1, "b"), (2, "old"), (3, "older"))
@@ -51,7 +51,7 @@ def test_records_above_the_cut_are_judged_among_themselves(
 
 
 def test_a_commit_above_the_cut_is_discarded_with_its_record_below(spark: SparkSession, tmp_path: Path) -> None:
-    """A's transaction was committed behind the cut: B aborts it at the stop, and so has A after the failback."""
+    """A's transaction was committed above the cut: B aborts it at the stop, and so does A after the failback."""
     of = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
     h = History(clusters={"A": {}, "B": {}}, topic_map={TOPIC: TOPIC})
     h.send("p", "A", TOPIC, 0, "a", offset=0)

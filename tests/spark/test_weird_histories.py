@@ -23,7 +23,7 @@ CODES = {"valid": 0, "invalid": 1, "unknown": 2}
 
 
 def check(file: Path, *more: str) -> tuple[int, dict[str, Any], str]:
-    """`shatter check FILE --json`: exit code, results, and what it said besides."""
+    """`shatter check FILE --json`: exit code, results, and other output."""
     command = [sys.executable, "-m", "harness.cli.app", "check", str(file), "--json", *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert "Traceback" not in done.stderr, done.stderr
@@ -67,7 +67,7 @@ def test_a_torn_table(tmp_path: Path) -> None:
         assert name in results["why"], results["why"]
 
 
-def test_what_is_no_file_of_a_table_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_that_do_not_belong_to_a_table_are_ignored(spark: SparkSession, tmp_path: Path) -> None:
     run = import_jsonl(written(tmp_path / "h.jsonl", weird.history()[:2]), tmp_path / "run")
     stored = open_stored(run, spark)
     rows = stored.table("ops").count()
@@ -81,7 +81,7 @@ def test_what_is_no_file_of_a_table_is_passed_over(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_damage_gets_a_verdict(seed: int, spark: SparkSession, tmp_path: Path) -> None:
-    """Fields are dropped, swapped between lines or given another line's values; what can still be read is judged."""
+    """Fields are dropped, swapped between lines or given another line's values; what is still readable is judged."""
     rng = random.Random(seed)
     kept: list[dict[str, Any]] = []
     while len(kept) < 400:
