@@ -15,7 +15,7 @@ READS = ((0, (0, 1)), (1, (2, 3)), (0, (4, 5)))  # process, offsets
 
 
 def history(*, told: bool) -> str:
-    """Process 0 does not read what process 1 read meanwhile. told: its poll has a rebalance log with the reassignment."""
+    """Process 0 does not read what process 1 read meanwhile. told: its poll has a rebalance log that says so."""
     ops: list[str] = []
 
     def op(process: int, type_: str, rest: str) -> None:

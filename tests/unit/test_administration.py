@@ -1,4 +1,4 @@
-"""The workload `administration`: what its administrator does where, and what is recorded of it."""
+"""The workload `administration`: what its administrator does on which cluster, and what is recorded."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_without_an_authorizer_only_configurations_change() -> None:
     assert {a.f for a in drawn(UNDER_LOAD, authorizer=False)} == {F.ALTER_CONFIG}
 
 
-def test_a_look_counts_when_all_who_answer_agree_and_it_holds() -> None:
+def test_a_snapshot_counts_when_all_brokers_that_answer_agree() -> None:
     says = iter([([1, 2], []), ([], ["broker 1 is silent"]), ([1, 1], []), ([2], ["broker 1 is silent"])])
     assert agreed(lambda: next(says), lambda n: n > 1, within_s=5, what="it", again_s=0) == 2
 
 
-def test_who_never_agree_are_given_up_in_time() -> None:
+def test_brokers_that_never_agree_are_given_up_in_time() -> None:
     with pytest.raises(WireError, match=r"waited 0 s for all brokers to show it \(broker 3 is silent\)"):
         agreed(lambda: ([1, 2], ["broker 3 is silent"]), lambda _: True, within_s=0, what="it")

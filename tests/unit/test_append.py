@@ -28,7 +28,7 @@ pytestmark = pytest.mark.unit
 
 
 class HandClock:
-    """Time that moves only when it is told to."""
+    """A clock that moves only when it is set."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -279,7 +279,7 @@ def test_the_exception_that_ended_a_client_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("how", "traces"), [("fails", 1), ("is full", 0)])
-def test_an_error_that_is_a_sentence_is_told_without_a_trace(
+def test_an_error_of_our_own_is_reported_without_a_trace(
     how: str, traces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop = StopSignal()

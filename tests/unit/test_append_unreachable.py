@@ -1,4 +1,4 @@
-"""Real clients against an address where nobody listens: everything ends in time, and says so."""
+"""Real clients against an address where nothing listens: everything ends in time, with an error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_stopping_is_bounded_and_sends_under_way_end_as_info_stopped(tmp_path: P
     assert set(threading.enumerate()) == before
     ops = rows(tmp_path / "run", "ops")
     sends = [op for op in ops if op["f"] in ("send", "txn")]
-    if producer == "transactional":  # it never got as far as to begin one
+    if producer == "transactional":  # no transaction was ever begun
         assert sends == []
         return
     assert {(op["type"], op["error"]) for op in sends} == {("invoke", None), ("info", "stopped")}
@@ -77,7 +77,7 @@ def test_final_reads_of_clusters_that_do_not_answer_give_a_row_per_partition_and
 
 def test_a_recorder_that_fails_ends_the_client_and_the_load_says_so(tmp_path: Path) -> None:
     class FullDisk:
-        """The recorder's interface, of which invoke fails from the third call on."""
+        """A recorder whose `invoke` fails from the third call on."""
 
         def __init__(self, real: RunRecorder) -> None:
             self._real = real

@@ -23,7 +23,7 @@ def test_each_test_that_is_named_exists(name: str) -> None:
     assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_every_row_that_tells_what_happens_names_a_test() -> None:
+def test_every_row_with_an_outcome_names_a_test() -> None:
     rows = [
         line for line in PAGE.splitlines() if line.startswith("| ") and "|---" not in line and "shown by" not in line
     ]

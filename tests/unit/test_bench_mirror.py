@@ -13,7 +13,7 @@ pytestmark = pytest.mark.unit
 
 def test_every_mirror_has_every_number_of_partitions_and_another_one_begins_each_time() -> None:
     planned = list(cases([10, 100], ["a", "b", "c"], 2))
-    assert [number for number, *_ in planned] == list(range(1, 13))  # a container of its own each
+    assert [number for number, *_ in planned] == list(range(1, 13))  # each has its own container
     assert [p for _, p, _ in planned] == [10] * 6 + [100] * 6
     rows = [[name for *_, name in planned[n : n + 3]] for n in range(0, 12, 3)]
     assert rows == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]

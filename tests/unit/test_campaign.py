@@ -75,7 +75,7 @@ def test_tests_without_names_get_different_ones() -> None:
         ("name = 3\n[[test]]\n", ["'name'", "string"]),
     ],
 )
-def test_mistakes_are_named_with_the_mend(text: str, words: list[str]) -> None:
+def test_mistakes_are_named_with_the_fix(text: str, words: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
         parse_campaign(text, where="t.toml")
     for word in words:

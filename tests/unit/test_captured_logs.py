@@ -1,4 +1,4 @@
-"""Which replicas' logs came whole: a log that ends before the end that was seen is not complete, however it ends."""
+"""Which replicas' logs are complete: one that ends before the log end of the last snapshot is not."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def why(end: int | None, decoded: Decoded | None, *, start: int | None = 0, fail
     ("end", "decoded"),
     [
         (9, Decoded(batches=3, records=9, end=9)),
-        (9, Decoded(batches=4, records=10, end=10)),  # written after the look
+        (9, Decoded(batches=4, records=10, end=10)),  # written after the snapshot
         (9, Decoded(end=9)),  # retention has emptied it: its only segment begins there
         (9, Decoded(batches=3, records=9, end=9, tails=["x.log: zeros"])),
         (0, Decoded()),
         (0, None),
-        (None, Decoded(batches=1, records=1, end=1)),  # its broker did not answer: what there is, is all there is
+        (None, Decoded(batches=1, records=1, end=1)),  # its broker did not answer: no log end to compare with
     ],
 )
 def test_whole(end: int | None, decoded: Decoded | None) -> None:

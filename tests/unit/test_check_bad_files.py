@@ -1,5 +1,5 @@
-"""`shatter check FILE` on files that are no histories: exit code 254 or 255, one sentence that names the file and the
-line, no traceback. None of them gets as far as Spark."""
+"""`shatter check FILE` on files that are not histories: exit code 254 or 255, one sentence that names the file and the
+line, no traceback. Spark is never started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scoreboard: every claim can be run, and stored runs are counted for the right designs only."""
+"""The scoreboard: every claim can be run, and stored runs count for the right designs only."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_runs_count_for_their_own_design_and_test(tmp_path: Path) -> None:
     assert (holds.shown, breaks.shown) == (1, 2)
 
 
-def test_what_is_missing_is_run_until_every_design_has_enough(tmp_path: Path) -> None:
+def test_missing_tests_run_until_every_design_has_enough(tmp_path: Path) -> None:
     holds, breaks = CLAIM.spec(""), CLAIM.spec("producer_ids=verbatim")
     twin = replace(CLAIM, name="twin")  # shares the first one's runs
     assert missing([CLAIM, twin], []) == [holds, breaks, holds, breaks, holds, breaks, holds, holds]
@@ -151,7 +151,7 @@ def test_what_is_missing_is_run_until_every_design_has_enough(tmp_path: Path) ->
     assert missing([CLAIM], stored_results(tmp_path)) == [holds]
 
 
-def test_what_was_published_is_read_again_and_what_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_published_board_is_read_and_other_files_are_refused(tmp_path: Path) -> None:
     assert read_published(DOCS / "claims.json")
     (tmp_path / "c.json").write_text("[{}]")
     for none in ("c.json", "absent.json"):
@@ -167,7 +167,7 @@ def test_claims_are_chosen_by_name() -> None:
         named(claims, ["restrat"])
 
 
-def test_runs_that_do_not_show_it_are_counted_beside_those_that_do(tmp_path: Path) -> None:
+def test_runs_that_do_not_show_a_claim_are_counted_too(tmp_path: Path) -> None:
     store(tmp_path, "valid", "", found={})
     store(tmp_path, "thin", "", found={}, valid="unknown")
     store(tmp_path, "broke", "producer_ids=verbatim", found={"pid_swallowed": 2})
@@ -197,7 +197,7 @@ def test_a_claim_of_each_kind_wants_all_of_them(tmp_path: Path) -> None:
     assert (breaks.outcome, breaks.missing) == (Outcome.SHOWN, ())
 
 
-def test_what_is_published_gives_the_same_board_and_holds_no_other_runs(tmp_path: Path) -> None:
+def test_a_published_board_gives_the_same_board_and_holds_no_other_runs(tmp_path: Path) -> None:
     store(tmp_path, "one", "", found={"cross_partition": 3})
     store(tmp_path, "two", "producer_ids=verbatim", found={"pid_swallowed": 2})
     store(tmp_path, "other", "acl_sync=off", found={})

@@ -1,4 +1,4 @@
-"""Who owns a Docker object, and whether that process still lives."""
+"""Which process owns a Docker object, and whether it is still alive."""
 
 from __future__ import annotations
 

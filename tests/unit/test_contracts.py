@@ -1,4 +1,4 @@
-"""Contracts: every kind is named in every contract, and clauses resolve as the file's head says."""
+"""Contracts: every contract names every kind, and clauses resolve as the head of the file says."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_modifiers() -> None:
     assert contracts.load("kafka-unclean").clause("replica_divergence", cluster="A").level is Level.NEVER
 
 
-def test_a_modifier_says_more_of_a_family_of_mirrors_that_follow_their_source() -> None:
-    """Cluster mirroring cuts its copy where the source lost records; MirrorMaker 2 keeps what it wrote."""
+def test_a_modifier_may_have_other_clauses_for_a_family_of_mirrors() -> None:
+    """Cluster Mirroring truncates its copy where the source lost records; MirrorMaker 2 keeps what it wrote."""
     for base, level in (("cluster-mirror/strict", Level.ALLOWED), ("mm2-at-least-once", Level.NEVER)):
         contract = contracts.load(f"{base}+unclean-a")
         assert contract.clause("inconsistent_offsets", cluster="B").level is level
@@ -63,7 +63,7 @@ def test_a_modifier_says_more_of_a_family_of_mirrors_that_follow_their_source() 
     assert contracts.load("cluster-mirror/strict+unclean").clause("poll_skip", cluster="A").level is Level.ALLOWED
 
 
-def test_a_kind_nobody_names_is_never_allowed() -> None:
+def test_a_kind_without_a_clause_is_never_allowed() -> None:
     assert contracts.load("kafka-clean").clause("something_new").level is Level.NEVER
 
 

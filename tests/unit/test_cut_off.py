@@ -1,4 +1,4 @@
-"""Faults on what a source has behind its mirror's reach: where they act, and how a gap is recognised."""
+"""Faults that remove source records before the mirror has read them: where they act, and how a gap is recognized."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_whole_log_has_no_gap() -> None:
         timestamp_ms=NOW,
     )
     assert gap_in(joined([batch(2, 3), marker, batch(6)]), 2) is None
-    assert gap_in(joined([batch(2, 3), batch(5)]), 4) is None  # a read begins with the batch that holds the offset
+    assert gap_in(joined([batch(2, 3), batch(5)]), 4) is None  # a fetch begins with the batch that holds the offset
     assert gap_in(b"", 2) is None
 
 

@@ -1,4 +1,4 @@
-"""No function, method, property or variable of the product that nothing uses, tests included (vulture)."""
+"""No function, method, property or variable of the product is unused, tests included (vulture)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ USED_ELSEWHERE = {
     "list_command": "a command",
 }
 WORDS = ("harness/history/ops.py", "mirrors/reference/server/settings.py")
-"""Files with enumerations of a format: every word of it is there, used by us or not."""
+"""Files with enumerations of a format: all its members are there, used or not."""
 
 
-def test_nothing_is_there_that_nothing_uses() -> None:
+def test_no_dead_code() -> None:
     looked = Vulture()
     looked.scavenge([ROOT / name for name in (*PRODUCT, "tests", "bench")])
     found = []

@@ -1,4 +1,4 @@
-"""The generated pages are those that the code makes; names in prose exist."""
+"""The generated pages are up to date; names in prose exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of given facts, and how an engine that does not answer is named. No engine."""
+"""What the doctor reports for given facts, and for an engine that does not answer. No engine."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TestDiagnosis:
         assert document["ok"] is False
         assert {"name", "ok", "found", "need", "mend", "blocks"} == set(document["checks"][0])
 
-    def test_text_names_the_mend_of_what_is_wrong_only(self) -> None:
+    def test_text_has_fixes_of_failed_checks_only(self) -> None:
         console = Console(width=200, record=True, file=sys.stderr)
         good = Check("Python", True, "3.12.1", "3.11 or newer", "install a newer Python")
         bad = Check("engine", False, "nothing listens [at] x", "an engine", "start it [now]")

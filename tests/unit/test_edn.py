@@ -323,7 +323,7 @@ def test_what_is_no_operation_is_one_clear_error(tmp_path: Path, text: str, word
         "[" * 900,
     ],
 )
-def test_a_comment_of_somebody_else_is_passed_over(tmp_path: Path, comment: str) -> None:
+def test_foreign_comments_are_ignored(tmp_path: Path, comment: str) -> None:
     run = imported(tmp_path, f";; shatterproof {comment}\n{{:type :ok :process 0 :f :send :value [[:send 0 [1 2]]]}}\n")
     (record,) = rows(run, "op_records")
     assert (record["topic"], record["partition"], record["value"]) == ("jepsen", 0, "2")
@@ -347,7 +347,7 @@ def recorded(folder: Path) -> RunRecorder:
 
 
 def lines(path: Path) -> list[str]:
-    """What Jepsen's checker looks at."""
+    """The lines that Jepsen's checker reads."""
     return [line for line in path.read_text().splitlines() if ":process :beside" not in line]
 
 
@@ -432,7 +432,7 @@ def test_transactions_in_steps_become_one_operation(tmp_path: Path) -> None:
     assert steps == [(r["type"], r["f"], r["txn"]) for r in rows(open_run(tmp_path / "run"), "ops")]
 
 
-def test_a_consumer_that_moves_is_told_so_that_jepsen_expects_no_continuity(tmp_path: Path) -> None:
+def test_reassignments_are_exported_so_that_jepsen_expects_no_continuity(tmp_path: Path) -> None:
     with recorded(tmp_path) as recorder:
         for offsets in ({0: None, 1: 4}, {1: 9}, {2: None}):
             records = [OpRecord("assign", "jepsen", p, o) for p, o in offsets.items()]
@@ -447,7 +447,7 @@ def test_a_consumer_that_moves_is_told_so_that_jepsen_expects_no_continuity(tmp_
 
 
 def test_every_completion_has_an_invocation_and_no_process_does_two_things_at_once(tmp_path: Path) -> None:
-    """As Jepsen pairs them: what an imported history leaves out is put in."""
+    """As Jepsen pairs them: events that an imported history lacks are added."""
     source = tmp_path / "history.edn"
     source.write_text(
         "{:index 0 :type :invoke :process 0 :f :send :value [[:send 0 1]]}\n"  # never completed
@@ -610,7 +610,7 @@ PER_KEY = """{:type :invoke, :process 0, :f :txn, :value [[:send 0 1] [:send 1 1
 """
 
 
-def test_values_that_are_unique_per_key_are_told_apart(tmp_path: Path) -> None:
+def test_values_that_are_unique_per_key_are_distinguished(tmp_path: Path) -> None:
     """Jepsen's generators count from 1 on every key."""
     file = tmp_path / "keys.edn"
     file.write_text(PER_KEY, encoding="utf-8")

@@ -1,5 +1,5 @@
-"""An exported history is the history: every table of every recorded case comes back from EDN as it was, and Jepsen is
-told nothing but invocations and completions in turn. What is left out is named."""
+"""Export keeps the history: every table of every recorded case comes back from EDN unchanged, and the operations for
+Jepsen are pairs of invocation and completion. What is left out is named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = sorted(p for p in HISTORIES.glob("**/*") if p.suffix in (".jsonl", ".edn
 
 
 def content(run: StoredRun) -> dict[str, Any]:
-    """What a run says, whatever the numbers of its events: table → rows, in order where events have one."""
+    """The content of a run without event numbers: table → rows, in order where events have one."""
     ops = sorted(run.read_table("ops").to_pylist(), key=lambda row: row["index"])
     place = {row["index"]: n for n, row in enumerate(ops)}
     held: dict[str, Any] = {}
@@ -51,7 +51,7 @@ def content(run: StoredRun) -> dict[str, Any]:
 
 
 def as_jepsen_pairs_them(path: Path) -> None:
-    """Every completion of an integer process completes an invocation of its own of the same :f."""
+    """Pair every completion of an integer process with its own invocation of the same :f."""
     under_way: dict[int, Any] = {}
     last = -1
     for op in EdnReader(io.StringIO(path.read_text(encoding="utf-8"))):
@@ -87,7 +87,7 @@ def test_a_recorded_case_comes_back(tmp_path: Path, case: Path) -> None:
     as_jepsen_pairs_them(exported.path)
 
 
-def test_what_is_too_much_is_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_tables_are_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = import_jsonl(HISTORIES / "D05-replica-divergence-fast-failover.jsonl", tmp_path / "run")
     monkeypatch.setattr(edn_beside, "ROWS", 5)
     exported = export_edn(run, tmp_path / "out.edn")
@@ -106,8 +106,8 @@ def test_what_is_too_much_is_left_out_and_named(tmp_path: Path, monkeypatch: pyt
     assert sentence(()) == ""
 
 
-def test_a_run_of_ours_goes_without_its_logs(tmp_path: Path) -> None:
-    """Whether they are complete only the run can say."""
+def test_a_real_run_is_exported_without_its_logs(tmp_path: Path) -> None:
+    """Only the run knows whether they are complete."""
     with RunRecorder(tmp_path / "run") as recorder:
         sent = [OpRecord("send", "t", 0, None, "v")]
         recorder.complete(recorder.invoke("p", F.SEND, cluster="A", records=sent), OpType.OK, records=sent)
@@ -136,7 +136,7 @@ def exported_lines(tmp_path: Path, *events: dict[str, Any]) -> list[str]:
     return [f"{o[':process']} {o[':type']} {o[':value']}" for o in forms if type(o[":process"]) is int]
 
 
-def test_operations_under_way_at_once_are_those_of_several_processes(tmp_path: Path) -> None:
+def test_concurrent_operations_become_those_of_several_processes(tmp_path: Path) -> None:
     told = exported_lines(
         tmp_path,
         {"type": "invoke", "value": 1},
@@ -158,7 +158,7 @@ def test_operations_under_way_at_once_are_those_of_several_processes(tmp_path: P
     ]
 
 
-def test_same_values_under_way_are_told_apart_by_the_names_of_operations(tmp_path: Path) -> None:
+def test_concurrent_sends_of_one_value_are_distinguished_by_op(tmp_path: Path) -> None:
     told = exported_lines(
         tmp_path,
         {"type": "invoke", "value": 1, "op": "a"},
@@ -170,20 +170,20 @@ def test_same_values_under_way_are_told_apart_by_the_names_of_operations(tmp_pat
 
 
 @pytest.mark.parametrize("first", ["ok", "fail"])
-def test_what_happened_and_did_not_is_unknown_to_jepsen(tmp_path: Path, first: str) -> None:
+def test_a_send_that_ended_ok_and_fail_is_info_to_jepsen(tmp_path: Path, first: str) -> None:
     ends = [{"type": "ok", "value": 1, "offset": 0}, {"type": "fail", "value": 1, "error": "late"}]
     told = exported_lines(tmp_path, {"type": "invoke", "value": 1}, *(ends if first == "ok" else ends[::-1]))
     assert [line.split(" [")[0] for line in told] == ["0 :invoke", "0 :info"]
 
 
-def test_a_second_completion_that_says_the_same_is_a_retry_to_jepsen(tmp_path: Path) -> None:
+def test_a_second_equal_completion_is_a_retry_to_jepsen(tmp_path: Path) -> None:
     ok = {"type": "ok", "value": 1, "offset": 0}
     told = exported_lines(tmp_path, {"type": "invoke", "value": 1}, ok, ok)
     assert [line.split(" [")[0] for line in told] == ["0 :invoke", "0 :ok", "0 :invoke", "0 :ok"]
 
 
-def test_what_only_a_history_of_ours_says_goes_along(tmp_path: Path) -> None:
-    """Columns that Jepsen has no place for, and a poll that found nothing."""
+def test_columns_that_jepsen_lacks_are_exported_too(tmp_path: Path) -> None:
+    """Columns that Jepsen lacks, and an empty poll."""
     exported_lines(
         tmp_path,
         {"type": "invoke", "value": 1, "retry": True, "pid": 5, "epoch": 0, "seq": 0, "key": "k"},
@@ -213,7 +213,7 @@ def test_what_only_a_history_of_ours_says_goes_along(tmp_path: Path) -> None:
         (':f :row :table "faults" :row {:name "kill"}', "column fault_id must have a value"),
     ],
 )
-def test_what_is_no_line_beside_is_one_clear_error(tmp_path: Path, line: str, words: str) -> None:
+def test_a_malformed_line_of_process_beside_is_one_clear_error(tmp_path: Path, line: str, words: str) -> None:
     file = tmp_path / "h.edn"
     file.write_text(f"{{:type :ok :process 0 :f :poll}}\n{{:type :info :process :beside {line}}}\n")
     with pytest.raises(HistoryError, match=words) as caught:

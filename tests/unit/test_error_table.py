@@ -17,7 +17,7 @@ CODES = {
     if name.strip("_").isupper() and isinstance(getattr(KafkaError, name), int)
 }
 
-# CHECKERS.md, "Errors: which are definite", spelled out
+# The definite errors, spelled out
 _DEFINITE = """TOPIC_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     INVALID_PRODUCER_EPOCH TOPIC_EXCEPTION INVALID_REPLICATION_FACTOR UNKNOWN_TOPIC_OR_PART MSG_SIZE_TOO_LARGE
     RECORD_LIST_TOO_LARGE NOT_ENOUGH_REPLICAS READ_ONLY_TOPIC"""
@@ -94,17 +94,17 @@ def test_a_fatal_error_ends_its_client_in_every_context(context: Context) -> Non
 @pytest.mark.parametrize(
     "context", [Context.ENQUEUE, Context.TXN_BEGIN, Context.TXN_ABORT, Context.POLL, Context.QUERY], ids=str
 )
-def test_what_wrote_nothing_always_fails(context: Context) -> None:
+def test_operations_that_wrote_nothing_always_fail(context: Context) -> None:
     types = {name: classify(error_of(name), context=context).type for name in CODES}
     assert types == dict.fromkeys(CODES, OpType.FAIL)
 
 
-def test_a_tried_commit_is_never_definite() -> None:
+def test_an_error_of_a_commit_is_never_definite() -> None:
     types = {name: classify(error_of(name), context=Context.TXN_COMMIT, only_attempt=True).type for name in CODES}
     assert types == dict.fromkeys(CODES, OpType.INFO)
 
 
-def test_a_reader_outlives_what_ends_a_producer() -> None:
+def test_errors_that_end_a_producer_do_not_end_a_reader() -> None:
     assert classify(error_of("_STATE"), context=Context.ENQUEUE).replace_client
     assert not classify(error_of("_STATE"), context=Context.POLL).replace_client
     assert classify(error_of("_MAX_POLL_EXCEEDED"), context=Context.POLL).replace_client

@@ -1,4 +1,4 @@
-"""The TOML file of mirror `external`: what is refused, and with what words."""
+"""The TOML file of mirror `external`: what is refused, and with which message."""
 
 from __future__ import annotations
 

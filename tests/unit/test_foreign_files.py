@@ -1,4 +1,5 @@
-"""Files of a run that others wrote or put in the way: read, or one sentence; nothing is hung on or written through."""
+"""Foreign or unexpected files in a run's folder: they are read, or reported in one sentence; no read hangs, and no
+write follows a link."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def in_the_way(path: Path, kind: str) -> None:
-    """Put something else than a regular file where one is to be written."""
+    """Put something other than a regular file where one is to be written."""
     if kind == "folder":
         path.mkdir()
     elif kind == "named pipe":
@@ -55,7 +56,7 @@ def in_the_way(path: Path, kind: str) -> None:
     elif kind == "device":
         try:
             os.mknod(path, 0o600 | 0o020000, os.makedev(1, 3))
-        except PermissionError:  # not root: a device that is there
+        except PermissionError:  # not root: use an existing device
             path.symlink_to("/dev/null")
     else:
         path.symlink_to(path.parent / "nowhere")
@@ -81,7 +82,7 @@ def test_an_export_writes_over_regular_files_only(run: Path, tmp_path: Path, kin
 
 
 @pytest.mark.parametrize("kind", ["folder", "named pipe", "symbolic link"])
-def test_a_report_writes_over_regular_files_only_and_costs_no_verdict(run: Path, kind: str) -> None:
+def test_a_report_writes_over_regular_files_only_and_keeps_the_verdict(run: Path, kind: str) -> None:
     in_the_way(run / "report.html", kind)
     said: list[str] = []
     assert report_softly(run, say=said.append) is None
@@ -278,7 +279,7 @@ def test_temporary_folders_of_the_dead_are_found_and_those_of_the_living_stay(
     assert not mine.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_worked_out(run: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_before_the_check(run: Path) -> None:
     (run / "results").write_text("in the way")
     with pytest.raises(StorageError, match="results is a file where a folder of results belongs"):
         remains.ready_results(run)
@@ -287,7 +288,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_worked_out(r
     assert [path.name for path in (run / "results").iterdir()] == []
 
 
-def test_values_are_told_with_their_names() -> None:
+def test_values_are_shown_with_their_names() -> None:
     value: Any = {"A": 3, "list": [1, {"x": None}], "text": "t"}
     assert shown(value) == "A: 3, list: 1, x: None, text: t"
     assert issubclass(StorageError, ShatterError)
@@ -307,7 +308,7 @@ def test_a_relative_name_with_a_colon_is_no_address(run: Path, tmp_path: Path, m
     assert open_run(imported).rows("ops") == 2
 
 
-def test_what_is_remembered_is_removed_and_no_more(tmp_path: Path) -> None:
+def test_only_remembered_paths_are_removed(tmp_path: Path) -> None:
     remembered = Remembered()
     scratch, file = tmp_path / "run" / "results" / "scratch-1", tmp_path / "run" / ".shatter-1.tmp"
     scratch.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a gate leaves for CI: true after every test, never yesterday's, never written over what it must not be."""
+"""The files that a gate leaves for CI: current after every test, never stale, never written over foreign files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_control_characters_and_markup_are_text_everywhere() -> None:
     assert [str(cell) for cell in shown.columns[0].cells] == ["t [/x] \\x1b[31m|"]
 
 
-def test_a_file_that_cannot_be_written_costs_neither_the_other_nor_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_affects_neither_the_other_file_nor_the_old_one(tmp_path: Path) -> None:
     junit, summary = tmp_path / "o" / "junit.xml", tmp_path / "summary.md"
     files = GateFiles(name="c", tests=["one", "two"], junit=junit, summary=summary)
     files.prepare()
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_written_costs_neither_the_other_nor_what_was_ther
     assert str(junit) in problem
     assert "1 valid, 1 not run" in summary.read_text(encoding="utf-8")
     junit.rmdir()
-    junit.parent.rmdir()  # somebody removed the folder
+    junit.parent.rmdir()  # the folder was removed
     assert files.write([outcome("one", "valid"), outcome("two", "valid")]) == []
     assert counts(junit) == {"tests": "2", "failures": "0", "errors": "0", "skipped": "0"}
 

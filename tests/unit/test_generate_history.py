@@ -1,4 +1,4 @@
-"""The benchmark's generator makes clean histories: checked here by plain loops, independent of its arithmetic."""
+"""The benchmark's generator makes clean histories: checked by plain loops, independent of its arithmetic."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tables(bench: ModuleType, folder: Path, **shape: Any) -> tuple[list[dict[str
 def test_a_generated_history_is_clean(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(bench, "_BLOCK_LINES", 700)  # many blocks: what one leaves to the next matters
+    monkeypatch.setattr(bench, "_BLOCK_LINES", 700)  # many blocks: the state that one passes to the next matters
     ops, records, counts = tables(bench, tmp_path / "run", **shape)
     base = shape.get("base_offset", 0)
     assert [o["index"] for o in ops] == list(range(counts["lines"]))

@@ -1,4 +1,4 @@
-"""What a test is given: values and files that were once taken for the default, ignored, or never answered."""
+"""Parameters of a test: bad values and files that were once taken for the default, ignored, or never reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 
 
 def refused(values: dict[str, Any]) -> str:
-    """The sentence that a test with these keys gets."""
+    """The error message for a test with these keys."""
     with pytest.raises(UsageError) as caught:
         make_plan(parse_spec(values, where="t.toml"))
     assert "\n" not in str(caught.value)
@@ -51,7 +51,7 @@ def refused(values: dict[str, Any]) -> str:
         ({"mirror-options": {"A.": "1"}}, ["'A.'"]),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_its_key(values: dict[str, Any], words: list[str]) -> None:
+def test_an_impossible_value_is_refused_with_its_key(values: dict[str, Any], words: list[str]) -> None:
     said = refused(values)
     for word in words:
         assert word in said
@@ -97,7 +97,7 @@ def matrix(values: int, keys: tuple[str, ...]) -> str:
         ("defaults = '" + "x" * 100_000 + "'\n[[test]]\n", ["[defaults]", "table"]),
     ],
 )
-def test_a_campaign_that_cannot_be_is_refused_at_once(text: str, words: list[str]) -> None:
+def test_an_impossible_campaign_is_refused_at_once(text: str, words: list[str]) -> None:
     began = time.monotonic()
     with pytest.raises(UsageError) as caught:
         parse_campaign(text, where="t.toml")
@@ -129,7 +129,7 @@ EXTERNAL = 'contract = "mm2-at-least-once"\n[container]\nimage = "kafka"\n'
         ("a = " + "[" * 5000 + "]" * 5000, "deep"),
     ],
 )
-def test_an_external_mirrors_file_that_cannot_be_is_refused(tmp_path: Path, text: str, word: str) -> None:
+def test_an_impossible_file_of_an_external_mirror_is_refused(tmp_path: Path, text: str, word: str) -> None:
     file = tmp_path / "mirror.toml"
     file.write_text(text)
     with pytest.raises(UsageError) as caught:

@@ -1,4 +1,4 @@
-"""The workload `groups` and MirrorMaker 2's checkpoints, as far as they are pure."""
+"""The pure parts of the workload `groups` and of MirrorMaker 2's checkpoints."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_a_checkpoint_is_decoded() -> None:
         (struct.pack(">h", 2) + b"\xff\xff" + KEY, VALUE),
     ],
 )
-def test_what_is_no_checkpoint_is_passed_over(key: bytes, value: bytes) -> None:
+def test_records_that_are_not_checkpoints_are_ignored(key: bytes, value: bytes) -> None:
     assert decode(key, value) is None
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_the_client_library_takes_the_configuration_of_every_role(role: GroupRole) -> None:
-    """No broker is needed: the clients are made, and closed before they reached any."""
+    """No broker is needed: the clients are created, and closed before they reach one."""
     bootstrap = "127.0.0.1:1"
     if role.protocol == "share":
         ShareConsumer(share_config(bootstrap, "c", group="g")).close()
@@ -93,7 +93,7 @@ def test_the_client_library_takes_the_configuration_of_every_role(role: GroupRol
     Consumer(config).close()
 
 
-def test_a_mirror_that_must_be_told_to_sync_groups_is_told() -> None:
+def test_group_sync_is_switched_on_where_it_is_optional() -> None:
     def options(**values: object) -> Mapping[str, str]:
         return make_plan(parse_spec(values, where="test")).spec.mirror_options
 

@@ -1,4 +1,4 @@
-"""The headline of a verdict: what a green holds is said, most severe first, in one line of bounded length."""
+"""The headline of a verdict: a valid one lists what was allowed, most severe first, in one line of bounded length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def found(kind: str, count: int, level: str = "allowed", cluster: str | None = "
     return Found(CATALOGUE[kind], cluster, count, Level(level), reason)
 
 
-def test_a_green_says_what_it_holds() -> None:
+def test_a_valid_verdict_lists_what_was_allowed() -> None:
     assert headline("valid", "", []) == "valid"
     one = [found("lost_write", 107)]
     assert headline("valid", "", one) == "valid, 107 allowed: A lost acknowledged writes (S1)"
@@ -27,7 +27,7 @@ def test_a_green_says_what_it_holds() -> None:
     )
 
 
-def test_a_design_that_broke_as_its_contract_says_is_no_plain_green() -> None:
+def test_a_design_that_broke_as_predicted_is_not_plainly_valid() -> None:
     predicted = [found("pid_swallowed", 4, "expected", "B")]
     assert headline("valid", "", predicted) == "broken as predicted: B treated new writes as duplicates (S1, 4)"
     both = [*predicted, found("topic_id", 2, cluster="B")]
@@ -37,7 +37,7 @@ def test_a_design_that_broke_as_its_contract_says_is_no_plain_green() -> None:
     )
 
 
-def test_an_accusation_comes_before_what_is_allowed_and_an_unknown_says_why() -> None:
+def test_never_allowed_comes_before_allowed_and_unknown_has_its_reason() -> None:
     both = [found("lost_write", 107), found("mirror_loss", 2, "never", "B"), found("stuck", 1, "expected", None)]
     assert headline("invalid", "ignored", both) == (
         "invalid, 2 never allowed: B lacked records of its source (S1); "
@@ -57,7 +57,7 @@ def test_many_kinds_stay_one_bounded_line() -> None:
     assert "\n" not in told
 
 
-def test_the_reasons_of_a_green_are_told() -> None:
+def test_a_valid_verdict_has_reasons() -> None:
     contract = load("kafka-clean+unclean-a")
     told = why_green(contract, [found("cycle_G0", 3, reason="no isolation"), found("lost_write", 1, reason="unclean")])
     assert told == (
@@ -69,6 +69,6 @@ def test_the_reasons_of_a_green_are_told() -> None:
     assert nothing.endswith("; nothing that the contract predicts of this design was seen")
 
 
-def test_every_kind_can_be_told_after_the_name_of_a_cluster() -> None:
+def test_every_kind_has_a_phrase_to_follow_a_cluster_name() -> None:
     assert [k.name for k in CATALOGUE.values() if not k.told and k.severity is not Severity.UNKNOWN] == []
     assert {len(f"A {k.told}") < 80 for k in CATALOGUE.values()} == {True}

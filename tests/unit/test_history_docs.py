@@ -1,4 +1,4 @@
-"""docs/history-format.md is what the code says."""
+"""docs/history-format.md agrees with the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_file_is_up_to_date() -> None:
     assert docs.main(["--check"]) == 0
 
 
-def test_a_stale_file_is_told_and_mended(
+def test_a_stale_file_is_reported_and_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(docs, "PATH", tmp_path / "docs" / "history-format.md")

@@ -1,4 +1,4 @@
-"""What images are built from, named by, and how a build's output becomes a sentence. No engine."""
+"""What images are built from, how they are named, and how a build's output becomes a message. No engine."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ class TestEntryPoint:
         assert f"{tmp_path}/data is not formatted and CLUSTER_ID is not set" in done.stderr
 
     def layout(self, tmp_path: Path) -> dict[str, str]:
-        """A folder with the shape of an image; nothing in it runs before the checks above are through."""
+        """A folder with the shape of an image; nothing in it runs before the checks above have passed."""
         for path in (tmp_path / "libs" / "kafka_2.13-4.3.1.jar", tmp_path / "jre" / "bin" / "java"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("")

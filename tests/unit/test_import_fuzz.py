@@ -1,4 +1,4 @@
-"""Whatever is in a file, an importer makes a run of it or says one clear sentence: it never crashes."""
+"""From any file an importer makes a run or one clear error message: it never crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics are nobody's but Kafka's, Connect's and mirrors', and what a mirror takes for a user's."""
+"""Which topics are internal to Kafka, Connect and mirrors, and which topics a mirror takes for a user's."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_second_completion_of_one_operation_belongs_to_the_same_invoke(tmp_pat
             event(0, "send", "invoke", **send),
             event(1, "send", "ok", **send, offset=1),
             event(2, "send", "fail", **send),
-            event(3, "send", "ok", **{**send, "value": "w"}, offset=2),  # another record: nobody invoked it
+            event(3, "send", "ok", **{**send, "value": "w"}, offset=2),  # another record, which was never invoked
             event(4, "send", "invoke", **send),  # never completes
             event(5, "send", "invoke", **{**send, "value": "x"}),
             event(6, "send", "ok", **{**send, "value": "x"}),
@@ -319,7 +319,7 @@ def test_the_info_of_an_invoked_operation_is_no_evidence(tmp_path: Path) -> None
     assert run.rows("ops") == 8
 
 
-def test_a_look_at_a_mirror_may_tell_its_lag_alone(tmp_path: Path) -> None:
+def test_a_mirror_state_may_have_a_lag_alone(tmp_path: Path) -> None:
     run = imported(tmp_path, [event(0, "mirror_state", cluster="B", topic="t", partition=0, lag=0)])
     (look,) = rows(run, "mirror_states")
     assert (look["state"], look["lag"], look["event"]) == (None, 0, "look")
@@ -522,7 +522,7 @@ _EVENTS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(drawn=_EVENTS)
-def test_any_history_can_be_told_again_from_the_tables(
+def test_any_history_can_be_rewritten_from_the_tables(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[int, Any, str, Event]]
 ) -> None:
     events: list[Event] = []

@@ -1,4 +1,4 @@
-"""Windows between the lives of a topic, and what they say of an operation and of a topic id."""
+"""Windows between the lives (incarnations) of a topic, and the lives of operations and topic ids that follow."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def spans(*steps: Step, shown: dict[int, int] | None = None) -> list[tuple[int, 
         ([delete(5, 6, False)], {0: 9}, [(5, 9)]),
         ([delete(5, 6, False), create(7, 8)], {}, [(5, 8)]),
         ([delete(5, 6, False), create(7, 8, False)], {}, []),
-        # a creation that was under way at once: what lies after both is new
+        # a creation at the same time: whatever comes after both is new
         ([create(4, 7), delete(5, 6)], {}, [(5, 7)]),
         ([create(4, 6), delete(5, 8)], {}, [(5, 8)]),
         ([create(4, 6), delete(5, 8), create(9, 10)], {}, [(5, 10)]),
-        # the creation before a deletion says nothing of it
+        # the creation before a deletion is no evidence for it
         ([delete(5, 6, False), delete(8, 9), create(10, 11)], {}, [(8, 11)]),
         ([delete(5, 6, False), delete(8, 9, False), create(10, 11)], {}, [(8, 11)]),
         ([delete(5, 6), delete(8, 9), create(10, 11)], {}, [(5, 11)]),
@@ -88,7 +88,7 @@ def test_eras_of_operations() -> None:
         ([("one", 0, False)], {"one": 0}),
         ([("one", 0, False), ("two", 1, False)], {"one": 0, "two": 1}),
         ([("one", 0, True), ("one", 1, False), ("two", 1, True)], {"one": 0, "two": 1}),
-        # looked at within the window
+        # a snapshot within the window
         ([("one", 0, False), ("two", UNDECIDED + 1, False)], {"one": 0, "two": 1}),
         ([("one", UNDECIDED + 1, False), ("two", 1, False)], {"one": 0, "two": 1}),
         ([("one", UNDECIDED + 1, False)], {}),

@@ -1,4 +1,4 @@
-"""MirrorMaker 2's options, its properties file, and what its internal topics mean. Pure."""
+"""MirrorMaker 2's options, its properties file, and the records of its internal topics. Pure."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_positions_are_the_next_offset_of_this_source_only() -> None:
     assert found == {("t", 3): 42}
 
 
-def test_a_failed_task_is_told_with_its_innermost_cause() -> None:
+def test_a_failed_task_is_reported_with_its_innermost_cause() -> None:
     trace = "org.E: outer\n\tat x\nCaused by: org.F: middle\n\tat y\nCaused by: org.G: fenced\n\tat z"
     states = task_states(
         {

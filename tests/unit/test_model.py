@@ -1,4 +1,4 @@
-"""The model of two clusters and a mirror is right by construction: its own invariants, told without the judge."""
+"""Invariants of the model of two clusters and a mirror, checked without the judge."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def content(b: Batch) -> tuple[object, ...]:
 
 @quick
 @given(plans(recreated=False))
-def test_what_was_acknowledged_is_where_the_client_was_told(plan: Plan) -> None:
+def test_acknowledged_records_are_at_their_offsets(plan: Plan) -> None:
     example = simulate(plan)
     v = victim(example)
     for letter in "AB":
@@ -54,13 +54,13 @@ def test_what_was_acknowledged_is_where_the_client_was_told(plan: Plan) -> None:
 
 
 def _discarded(example: Example, letter: str, partition: int, offset: int) -> bool:
-    """Whether a failback has cut A off below it."""
+    """Whether a failback truncated A below it."""
     return letter == "A" and example.plan.scenario == "failback" and offset >= example.world.cuts[partition]
 
 
 @quick
 @given(plans())
-def test_offsets_are_given_once_and_replicas_are_equal(plan: Plan) -> None:
+def test_offsets_are_used_once_and_replicas_are_equal(plan: Plan) -> None:
     for pair in partitions(simulate(plan)):
         for part in pair:
             batches = part.log.batches
@@ -99,7 +99,7 @@ def _data(part: Partition, above: int) -> list[object]:
 
 @quick
 @given(plans(mirror="mm2", compacted=False, scenario="steady", trouble=("link", "pauses"), resends=False))
-def test_mirror_maker_carries_everything_in_order(plan: Plan) -> None:
+def test_mirror_maker_copies_everything_in_order(plan: Plan) -> None:
     for a, b in partitions(simulate(plan)):
         source = [r.value for _, r in visible(a.log.batches, committed=False, below=a.hw)]
         copies = [r.value for _, r in visible(b.log.batches, committed=False, below=b.hw)]
@@ -108,7 +108,7 @@ def test_mirror_maker_carries_everything_in_order(plan: Plan) -> None:
 
 @quick
 @given(plans(mirror="mm2", exactly_once=True, compacted=False, scenario="steady", trouble=("link", "pauses")))
-def test_exactly_once_carries_what_is_committed_once_and_in_order(plan: Plan) -> None:
+def test_exactly_once_copies_committed_records_once_and_in_order(plan: Plan) -> None:
     for a, b in partitions(simulate(plan)):
         source = [r.value for _, r in visible(a.log.batches, committed=True, below=a.hw)]
         copies = [r.value for _, r in visible(b.log.batches, committed=True, below=b.hw)]
@@ -118,7 +118,7 @@ def test_exactly_once_carries_what_is_committed_once_and_in_order(plan: Plan) ->
 
 @quick
 @given(plans(recreated=True))
-def test_a_topic_that_is_made_again_begins_at_0_with_another_id(plan: Plan) -> None:
+def test_a_recreated_topic_begins_at_0_with_another_id(plan: Plan) -> None:
     again = simulate(plan).world.recreated
     assert again is not None
     assert len({part.topic_id for life in again.lives for part in life.partitions}) == len(again.lives)

@@ -1,4 +1,4 @@
-"""The conductor: order, records, healing after errors, hangs and crashes. Plain objects stand for a topology."""
+"""The conductor: order, records, healing after errors, hangs and crashes. Plain objects replace a topology."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.unit
 
 @dataclass
 class Nothing:
-    """A topology without anything in it."""
+    """An empty topology."""
 
     run_id: str = "r"
     clusters: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Journal:
 
 
 class Scripted:
-    """A nemesis whose acts are entries of a shared list, and which can be told to fail anywhere."""
+    """A nemesis that appends its acts to a shared list, and can fail anywhere."""
 
     name = "scripted"
     description = "for tests"
@@ -328,7 +328,7 @@ def test_a_wait_of_an_injection_is_cut_short_and_undone(nemesis: Scripted, world
 def test_a_thread_that_is_stuck_is_given_up_and_its_late_act_undone(
     nemesis: Scripted, world: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine hangs in the act, healing goes on without it, and when the act takes effect at last it is undone."""
+    """The engine hangs in the act, healing continues without it, and when the act takes effect later it is undone."""
     monkeypatch.setattr(conductor_module, "THREADS_S", 0.2)
     release = threading.Event()
 

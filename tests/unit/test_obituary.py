@@ -9,7 +9,7 @@ from harness.clusters.docker.obituary import obituary
 pytestmark = pytest.mark.unit
 
 
-def test_errors_come_before_chatter_and_stack_traces_are_left_out() -> None:
+def test_errors_come_before_other_lines_and_stack_traces_are_left_out() -> None:
     log = (
         "[12:00] INFO starting (kafka.Kafka)\n"
         "[12:01] ERROR Exiting Kafka due to fatal exception (kafka.Kafka$)\n"
@@ -25,7 +25,7 @@ def test_errors_come_before_chatter_and_stack_traces_are_left_out() -> None:
     )
 
 
-def test_without_errors_the_last_line_is_told_and_never_a_page() -> None:
+def test_without_errors_the_last_line_is_shown_and_never_a_page() -> None:
     told = obituary("A-broker-1", 137, "INFO one\n" + "x" * 4000 + "\n\n")
     assert told.startswith("A-broker-1 was ended by SIGKILL (exit code 137)")
     assert "INFO one" not in told

@@ -1,4 +1,4 @@
-"""Which invocation a completion belongs to, with several operations of one process under way."""
+"""Which invocation a completion belongs to, with several pending operations of one process."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_completion_may_name_the_index_of_its_invoke(tmp_path: Path) -> None:
     assert paired(tmp_path, "poll", invoke(), invoke(), ok(op=1), ok(op=0)) == [None, None, 1, 0]
 
 
-def test_what_says_nothing_is_paired_with_the_oldest_of_its_place(tmp_path: Path) -> None:
+def test_completions_without_a_value_are_paired_by_partition_then_age(tmp_path: Path) -> None:
     steps = [invoke(partition=0), invoke(partition=1), invoke(partition=0), ok(partition=1), ok(partition=0), ok()]
     assert paired(tmp_path, "poll", *steps) == [None, None, None, 1, 0, 2]
 

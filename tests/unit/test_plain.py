@@ -1,4 +1,4 @@
-"""Text from elsewhere steers nothing where it is shown: terminal, HTML, Markdown."""
+"""Control characters in foreign text are escaped where it is shown: terminal, HTML, Markdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def steering(text: str) -> list[str]:
     return [c for c in text if c != "\n" and plain(c) != c]
 
 
-def test_what_steers_is_written_out_and_the_rest_stays() -> None:
+def test_control_characters_are_escaped_and_the_rest_stays() -> None:
     assert plain(NASTY) == HARMLESS
     assert plain("ü€😀 <b>|[x]` ~ é") == "ü€😀 <b>|[x]` ~ é"
     assert plain("a\nb\tc", keep="\n\t") == "a\nb\tc"
@@ -62,14 +62,14 @@ def run(tmp_path: Path) -> Path:
     return run
 
 
-def test_the_page_holds_nothing_that_steers(run: Path) -> None:
+def test_the_page_holds_no_control_characters(run: Path) -> None:
     page = write_report(run).read_text(encoding="utf-8")
     body = page[: page.index("<script")] + page[page.rindex("</script>") :]
     assert steering(body) == []
     assert HARMLESS in page
 
 
-def test_terminal_and_markdown_hold_nothing_that_steers(run: Path) -> None:
+def test_terminal_and_markdown_hold_no_control_characters(run: Path) -> None:
     results = load_results(run)
     out = io.StringIO()
     print_results(Console(file=out, width=500), results, run=run, report=run / "report.html")

@@ -1,4 +1,4 @@
-"""Every kind of the catalogue, and every form, has a test that plants it, and a clean twin; a new kind fails here."""
+"""Every kind of the catalogue, and every form, has a test that plants it, and a clean twin; else this fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_kind_and_form_is_planted() -> None:
 
 
 @pytest.mark.parametrize("key", planted.ELSEWHERE)
-def test_the_named_test_speaks_of_it(key: str) -> None:
+def test_the_named_test_mentions_it(key: str) -> None:
     module, function, twin = planted.ELSEWHERE[key]
     kind, _, form = key.partition("/")
     functions = planted.words(module)

@@ -1,4 +1,4 @@
-"""What is settled before a test starts: contracts that follow from faults and producers."""
+"""What is decided before a test starts: contracts that follow from faults and producers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def crash_points(**values: Any) -> set[tuple[str, str]]:
     return {(spec.params["route"], spec.params["step"]) for spec in drawn}
 
 
-def test_crash_points_are_those_that_the_scenario_comes_to() -> None:
+def test_crash_points_are_those_that_the_scenario_reaches() -> None:
     kinds = {(route, step.partition(".")[0]) for route, step in crash_points(scenario="failover-failback")}
     assert kinds == {("A-B", "stop"), ("B-A", "prepare"), ("B-A", "stop")}
     assert {route for route, _ in crash_points(scenario="failover")} == {"A-B"}
@@ -70,6 +70,6 @@ def test_crash_points_are_those_that_the_scenario_comes_to() -> None:
 
 
 @pytest.mark.parametrize("values", [{"scenario": "steady"}, {"scenario": "failover", "mirror": "mm2"}])
-def test_a_run_that_comes_to_no_step_has_no_crash_point(values: dict[str, Any]) -> None:
+def test_a_run_that_reaches_no_step_has_no_crash_point(values: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="needs a mirror with named steps"):
         crash_points(**values)

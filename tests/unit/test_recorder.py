@@ -1,4 +1,4 @@
-"""The recorder: order, completeness, what survives a kill -9, a full disk and a caller's mistakes."""
+"""The recorder: order, completeness, and what survives a kill -9, a full disk and a caller's mistakes."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         RunRecorder(tmp_path / "file" / "run")
 
 
-def test_the_error_under_way_is_not_hidden_by_closing(tmp_path: Path) -> None:
+def test_closing_does_not_hide_a_pending_error(tmp_path: Path) -> None:
     def crash() -> None:
         with RunRecorder(tmp_path / "run") as recorder:
             bad = OpRecord("send", "t", 0, None, 5)  # type: ignore[arg-type]
@@ -357,7 +357,7 @@ FULL = textwrap.dedent(
 
 
 @pytest.mark.parametrize("then", ["mend", "stay"])
-def test_a_full_disk_is_said_by_every_call_and_loses_nothing_stored(tmp_path: Path, then: str) -> None:
+def test_a_full_disk_is_reported_by_every_call_and_loses_nothing_stored(tmp_path: Path, then: str) -> None:
     run = tmp_path / "run"
     done = subprocess.run([sys.executable, "-c", FULL, str(run), then], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -397,7 +397,7 @@ def test_a_really_full_file_system(tmp_path: Path) -> None:
 
 
 def test_a_place_that_can_neither_be_written_nor_cleaned_is_one_sentence(tmp_path: Path) -> None:
-    """A file where the run's folder was: not even the temporary file can be removed, as on a read-only disk."""
+    """A file replaces the run's folder: not even the temporary file can be removed, as on a read-only disk."""
     run = tmp_path / "run"
     recorder = RunRecorder(run, meta=RunMeta(run_id="r"))
     recorder.close()

@@ -1,4 +1,4 @@
-"""The administration interface over real HTTP, refusals by state, events, rows and metrics."""
+"""The admin API over real HTTP: refusals by state, events, rows and metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECORD = PartitionRecord(
 
 
 class Asked:
-    """What the interface was told to do; it answers as the real operations do."""
+    """Records what the API was asked to do, and answers as the real operations do."""
 
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
@@ -82,7 +82,7 @@ class Asked:
 
 @contextmanager
 def served(asked: Asked, audit: AuditLog) -> Iterator[AdminClient]:
-    """The interface on a free port, in a thread of its own."""
+    """The API on a free port, in its own thread."""
     loop = asyncio.new_event_loop()
     api = AdminApi(asked, audit, health=lambda: {"broker_id": 100}, metrics=lambda: "x 1\n")
     thread = threading.Thread(target=loop.run_forever)
@@ -179,7 +179,7 @@ def test_events_are_bounded_and_counted_on() -> None:
     assert AuditLog().after(0, limit=10) == []
 
 
-def test_lag_is_told_only_when_both_sides_are_known() -> None:
+def test_lag_is_known_only_with_both_log_ends() -> None:
     here = Position(log_end=9, high_watermark=7, source_log_end=9, source_high_watermark=7)
     assert row(RECORD, here, 12).lag == 5
     assert row(RECORD, here, None).lag is None

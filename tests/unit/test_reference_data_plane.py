@@ -61,12 +61,12 @@ def test_chunks_are_fetched_ahead_and_given_in_order() -> None:
         cursor.move(0)
         cursor.put(Chunk(0, 10, b"a" * 10))
         cursor.put(Chunk(10, 20, b"b" * 10))
-        cursor.put(Chunk(15, 25, b"never"))  # an answer to a question from before
+        cursor.put(Chunk(15, 25, b"never"))  # the response to an earlier request
         assert (session.held, cursor.next_offset) == (20, 20)
         assert session.take_ready() == [cursor]
         said = content(cursor, 10)
         assert (said.records, said.high_watermark) == (b"a" * 10, 0)
-        assert not cursor.ready  # what is next is for the follower's next fetch
+        assert not cursor.ready  # the next chunk is for the follower's next fetch
         cursor.move(10)
         assert cursor.ready
         assert content(cursor, 10).records == b"b" * 10
@@ -75,7 +75,7 @@ def test_chunks_are_fetched_ahead_and_given_in_order() -> None:
     asyncio.run(body())
 
 
-def test_a_follower_that_moves_elsewhere_gets_nothing_that_was_for_another_place() -> None:
+def test_a_follower_that_changes_its_offset_gets_no_chunk_of_the_old_one() -> None:
     async def body() -> None:
         session = Session(1, 1)
         cursor = session.place(KEY, partition())
@@ -89,7 +89,7 @@ def test_a_follower_that_moves_elsewhere_gets_nothing_that_was_for_another_place
     asyncio.run(body())
 
 
-def test_idle_cursors_say_nothing_and_a_new_high_watermark_is_said_once() -> None:
+def test_idle_cursors_send_nothing_and_a_new_high_watermark_once() -> None:
     async def body() -> None:
         session, led = Session(1, 1), partition()
         cursor = session.place(KEY, led)
@@ -110,7 +110,7 @@ def test_idle_cursors_say_nothing_and_a_new_high_watermark_is_said_once() -> Non
     asyncio.run(body())
 
 
-def test_refusals_and_divergence_are_said_instead_of_records() -> None:
+def test_refusals_and_divergence_are_sent_instead_of_records() -> None:
     async def body() -> None:
         cursor = Session(1, 1).place(KEY, partition())
         cursor.move(0)
@@ -171,7 +171,7 @@ def read(made: bytes) -> list[tuple[int, int, int, int]]:
     return [(b.base_offset, b.next_offset, b.leader_epoch, b.producer_id) for b in headers(made)]
 
 
-def test_batches_get_the_epoch_of_the_place_where_they_stand() -> None:
+def test_batches_get_the_epoch_of_their_offset() -> None:
     led = partition(log_end=10)  # epoch 3 began at 10
     led.epochs = EpochList([(1, 0), (3, 10)])
     records = source_batches((8, 2, 40, -1), (10, 5, 40, -1), (15, 1, 41, -1))
@@ -190,7 +190,7 @@ def test_batches_that_need_no_change_are_not_copied() -> None:
     assert made.new_source_epochs == ()
 
 
-def test_the_limit_and_cut_off_batches_stay_behind() -> None:
+def test_batches_above_the_limit_and_cut_off_ones_are_left_out() -> None:
     led = partition()
     led.limit = 7
     records = source_batches((0, 5, 0, -1), (5, 2, 0, -1), (7, 1, 0, -1))
@@ -226,8 +226,8 @@ def test_closed_gaps_renumber_what_follows() -> None:
 HASH = cluster_hash("some cluster")
 
 
-def test_a_high_watermark_beside_a_divergence_is_said_again() -> None:
-    """Followers truncate and take in nothing else of such an answer."""
+def test_a_high_watermark_sent_with_a_divergence_is_sent_again() -> None:
+    """Followers truncate and ignore everything else in such a response."""
 
     async def body() -> None:
         session = Session(1, 1)
@@ -269,13 +269,13 @@ def test_producer_ids(policy: str, given_id: int, expected: int) -> None:
     assert [b[3] for b in read(made.chunk.records)] == [expected, -1]
 
 
-def test_only_small_news_wait_for_more_and_only_for_a_moment() -> None:
+def test_only_small_answers_wait_for_more_and_only_briefly() -> None:
     assert rest(0, 0.0) == PACE_S
     assert rest(SMALL_BYTES - 1, PACE_S / 4) == pytest.approx(PACE_S * 3 / 4)
     assert rest(10, PACE_S * 2) == 0.0
     assert rest(SMALL_BYTES, 0.0) == 0.0
 
 
-def test_looks_that_nobody_asks_for_are_rarer_with_many_partitions() -> None:
+def test_periodic_snapshots_are_rarer_with_many_partitions() -> None:
     assert look_after(0.5, 0) == 0.5
     assert look_after(0.5, 1000) == pytest.approx(1.5)

@@ -1,4 +1,4 @@
-"""A process that another one has taken over from: its requests are held back, and its records no longer count."""
+"""A process whose partitions another one has taken over: its requests are held back, its records no longer count."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestStoredRecords:
         stopped = replace(RECORD, state=PartitionState.STOPPED)
         assert newest(RECORD, stopped) is stopped
 
-    def test_of_a_topic_made_again_the_last(self) -> None:
+    def test_of_a_recreated_topic_the_last(self) -> None:
         anew = replace(RECORD, topic_id=uuid.UUID(int=3))
         assert newest(replace(RECORD, fence=2), anew) is anew
 
@@ -54,7 +54,7 @@ class TestStoredRecords:
         assert PartitionRecord.from_bytes(replace(RECORD, fence=3).to_bytes()).fence == 3
 
 
-def test_in_doubt_what_changes_the_destination_is_not_sent_and_what_asks_is() -> None:
+def test_in_doubt_only_requests_that_change_nothing_are_sent() -> None:
     sent: list[int] = []
     zero = i32Timedelta.parse(datetime.timedelta())
     asks = list_offsets.ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=())

@@ -1,4 +1,4 @@
-"""Partitions that are led without a log: high watermark, in-sync sets, epochs, truncation, own batches. Times given."""
+"""Partitions led without a log: high watermark, ISR, epochs, truncation, own batches, at given times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAG_S = 4.0
 
 
 def led(*, log_end: int = 0, epochs: EpochList | None = None, epoch: int = 0) -> LedPartition:
-    """A partition with followers 1, 2 and 3, just begun."""
+    """A partition with followers 1, 2 and 3, at the start of its leadership."""
     made = LedPartition(me=ME, topic="t", partition=0, topic_id=uuid.UUID(int=1))
     made.hand_over(log_end=log_end, high_watermark=log_end, log_start=0, epochs=epochs or EpochList())
     made.lead(epoch=epoch, isr=(ME, 1, 2, 3), replicas=(ME, 1, 2, 3), now=0.0)
@@ -40,7 +40,7 @@ def test_the_high_watermark_is_what_every_in_sync_follower_has_and_never_goes_ba
     p.given(10)
     for follower, offset in ((1, 10), (2, 7)):
         assert fetch(p, follower, offset) is None
-    assert p.high_watermark == 0  # follower 3 said nothing yet
+    assert p.high_watermark == 0  # follower 3 has not fetched yet
     fetch(p, 3, 9)
     assert p.high_watermark == 7
     fetch(p, 2, 3)  # a follower that lost its disk
@@ -59,7 +59,7 @@ def test_a_follower_that_leaves_the_in_sync_set_holds_nothing_up() -> None:
     assert p.high_watermark == 10
 
 
-def test_one_that_is_about_to_join_counts_already() -> None:
+def test_a_follower_that_is_about_to_join_counts_already() -> None:
     p = led()
     p.set_isr((ME, 1))
     p.given(10)
@@ -90,8 +90,8 @@ def test_a_leadership_without_a_handover_waits_for_every_in_sync_follower() -> N
     assert fetch(p, 1, 12) is None
 
 
-def test_followers_behind_the_handed_over_end_are_cut_by_their_epoch() -> None:
-    """The leader before had 100 records when it was followed last; a follower got two more that nobody counts."""
+def test_followers_truncate_to_the_handed_over_log_by_their_epoch() -> None:
+    """The previous leader's last known log end was 100; one follower has two more, uncommitted records."""
     p = led(log_end=100, epochs=EpochList([(0, 0), (3, 50)]), epoch=4)
     assert p.epochs.entries == ((0, 0), (3, 50), (4, 100))
     assert fetch(p, 1, 102, last=3) == Diverging(3, 100)
@@ -100,7 +100,7 @@ def test_followers_behind_the_handed_over_end_are_cut_by_their_epoch() -> None:
     assert fetch(p, 3, 60, last=2) == Diverging(0, 50)  # an epoch that this log never had
 
 
-def test_truncation_takes_the_high_watermark_back_and_tells_every_follower_once() -> None:
+def test_truncation_lowers_the_high_watermark_and_diverges_every_follower_once() -> None:
     p = led(log_end=100, epochs=EpochList([(0, 0)]), epoch=1)
     for follower in (1, 2):
         fetch(p, follower, 100, last=0)
@@ -110,11 +110,11 @@ def test_truncation_takes_the_high_watermark_back_and_tells_every_follower_once(
     assert fetch(p, 1, 40, last=0) is None
     assert fetch(p, 2, 40, last=0) is None
     assert not p.fully_replicated
-    assert fetch(p, 3, 100, last=0) == Diverging(0, 40)  # it was away
+    assert fetch(p, 3, 100, last=0) == Diverging(0, 40)  # it was down
     assert fetch(p, 3, 40, last=0) is None
     assert p.fully_replicated
     p.given(50)
-    assert fetch(p, 1, 50, last=1) is None  # no cut any more
+    assert fetch(p, 1, 50, last=1) is None  # no truncation any more
     assert p.epochs.entries == ((0, 0), (1, 40))
 
 
@@ -122,7 +122,7 @@ def test_consumers_may_read_a_follower_only_once_it_holds_nothing_but_this_log()
     p = led(log_end=100, epochs=EpochList([(0, 0), (2, 50)]), epoch=3)
     assert not p.matches(1)  # it has not fetched in this leadership
     assert fetch(p, 1, 60, last=1) == Diverging(0, 50)
-    assert not p.matches(1)  # until it fetches again, its own branch is there
+    assert not p.matches(1)  # until it fetches again, it holds its own branch
     fetch(p, 1, 50, last=0)
     assert p.matches(1)
     for follower in (2, 3):
@@ -134,12 +134,12 @@ def test_consumers_may_read_a_follower_only_once_it_holds_nothing_but_this_log()
     assert p.matches(1)
 
 
-def test_a_follower_that_says_nothing_of_a_partition_stands_where_it_stood() -> None:
+def test_a_partition_left_out_of_a_fetch_keeps_the_followers_offset() -> None:
     p = led(log_end=10)
     for follower in (1, 2, 3):
         fetch(p, follower, 0)
     p.truncate(0, now=5.0)
-    p.still_at(1, 0, 4.9)  # it asked before the cut: records may be on their way to it
+    p.still_at(1, 0, 4.9)  # it fetched before the truncation: records may be in flight to it
     assert 1 in p.cuts
     for follower in (1, 2, 3):
         p.still_at(follower, 0, 5.1)
@@ -154,7 +154,7 @@ def test_own_batches_follow_the_log_end_and_are_given_from_an_offset() -> None:
         p.append_tail([Tail(9, 10, b"c")])
 
 
-def test_the_log_start_is_told_only_as_far_as_the_high_watermark() -> None:
+def test_the_log_start_is_sent_only_up_to_the_high_watermark() -> None:
     p = led(log_end=100)
     assert p.feed_log_start(60)
     assert p.sent_log_start == 60
@@ -174,7 +174,7 @@ def test_a_laggard_leaves_but_never_the_last_real_replica() -> None:
     for now in (4.0, 5.5):
         fetch(p, 1, 10, now=now)
     assert wanted_isr(p, now=5.6, lag_s=LAG_S) == {ME, 1}
-    assert wanted_isr(p, now=50.0, lag_s=LAG_S) == {ME, 1}  # all lag: the one with most stays
+    assert wanted_isr(p, now=50.0, lag_s=LAG_S) == {ME, 1}  # all lag: the one with the highest log end stays
 
 
 def test_a_follower_under_steady_load_is_never_at_the_end_and_yet_caught_up() -> None:
@@ -194,11 +194,11 @@ def test_a_follower_joins_with_everything_below_the_high_watermark_while_it_live
     assert wanted_isr(p, now=1.0, lag_s=LAG_S) == {ME, 1}
     fetch(p, 2, 10, now=1.5)
     assert wanted_isr(p, now=1.5, lag_s=LAG_S) == {ME, 1, 2}
-    assert wanted_isr(p, now=4.9, lag_s=LAG_S) == {ME, 1}  # it said nothing for seconds: the controller would refuse
+    assert wanted_isr(p, now=4.9, lag_s=LAG_S) == {ME, 1}  # it has not fetched for seconds: the controller would refuse
 
 
 @pytest.mark.parametrize("right", [0, 1, 2, 3, 17, 1000, 123_456])
-def test_the_partition_epoch_is_found_by_halves(right: int) -> None:
+def test_the_partition_epoch_is_found_by_bisection(right: int) -> None:
     search = EpochSearch()
     search.start(0)
     tries = 0
@@ -232,7 +232,7 @@ def test_offset_shifts_go_both_ways() -> None:
     assert shifts.entries == ()
 
 
-def test_own_batches_are_for_followers_that_have_come_to_them() -> None:
+def test_own_batches_are_for_followers_that_have_reached_them() -> None:
     p = led(log_end=10)
     p.append_tail([Tail(10, 11, b"a")])
     assert (p.tail_from(9), p.tail_from(10)) == (b"", b"a")  # from 9 on, record 9 would be missing
@@ -248,25 +248,25 @@ def test_a_follower_that_is_to_truncate_does_not_join_before_it_has() -> None:
     assert wanted_isr(p, now=1.3, lag_s=LAG_S) == {ME, 1, 2}
 
 
-def test_a_set_that_was_asked_for_in_vain_is_asked_about_until_it_is_known() -> None:
+def test_an_isr_of_unknown_outcome_is_requested_until_it_is_known() -> None:
     p = led(log_end=10)
     p.set_isr((ME, 1, 3))
     for follower in (1, 2, 3):
         fetch(p, follower, 10)
-    p.joining = frozenset({2})  # no answer came
+    p.joining = frozenset({2})  # no response came
     assert differs(p, frozenset({ME, 1, 2, 3}))
     p.given(20)
     for now in range(2, 12):  # 2 is dead
         fetch(p, 1, 20, now=now)
         fetch(p, 3, 20, now=now)
     assert (wanted_isr(p, now=11, lag_s=LAG_S), p.high_watermark) == ({ME, 1, 3}, 10)
-    assert differs(p, frozenset({ME, 1, 3}))  # the same set as before: but who knows whether the controller has it
+    assert differs(p, frozenset({ME, 1, 3}))  # the same ISR as before, but the controller's is unknown
     p.joining = frozenset()
     assert not differs(p, frozenset({ME, 1, 3}))
 
 
-class TestNobodyElseIsInSync:
-    """All real replicas failed, one after the other, and the process was started anew: it knows nothing of the log."""
+class TestOnlyTheMirrorIsInSync:
+    """All real replicas failed, one after the other, and the process restarted: it knows nothing of the log."""
 
     @staticmethod
     def alone() -> LedPartition:
@@ -282,7 +282,7 @@ class TestNobodyElseIsInSync:
         assert (p.high_watermark, p.log_end, p.epochs.entries) == (10, 10, ((7, 10),))
         assert wanted_isr(p, now=1.1, lag_s=LAG_S) == {ME, 2}
 
-    def test_a_replica_that_stays_away_is_not_waited_for_without_end(self) -> None:
+    def test_a_replica_that_stays_down_is_not_awaited_for_ever(self) -> None:
         p = self.alone()
         for now in (1.0, ALONE_S - 1):
             fetch(p, 1, 8, last=5, now=now)

@@ -1,4 +1,4 @@
-"""Records of partitions that two parts of the mirror change at the same time: neither change is lost."""
+"""Partition records that two parts of the mirror change at the same time: no change is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORD = PartitionRecord(
 
 
 class SlowStore:
-    """Stores when it is let to; in what order it was asked is kept."""
+    """Stores once it is allowed to, and keeps the order of requests."""
 
     def __init__(self) -> None:
         self.stored: list[PartitionRecord] = []
@@ -46,7 +46,7 @@ class SlowStore:
     ],
     ids=["not changed", "too late", "goes on from there", "fails anyway"],
 )
-def test_two_changes_of_a_record_are_both_there(known: S, record: S, now: S, state: S) -> None:
+def test_two_changes_of_a_record_are_both_kept(known: S, record: S, now: S, state: S) -> None:
     before = replace(RECORD, state=known)
     made = replace(before, state=record, source_epochs=((1, 0),))
     found = rebased(made, before, replace(before, state=now, error="why"))
@@ -93,7 +93,7 @@ def test_a_stop_carries_on_only_what_was_mirrored(state: S, carries_on: bool) ->
     asyncio.run(body())
 
 
-def test_a_record_of_before_this_column_is_read() -> None:
+def test_a_record_without_this_column_is_read() -> None:
     stored = RECORD.to_bytes().replace(b'"carry_on":false,', b"")
     assert b"carry_on" not in stored
     assert not PartitionRecord.from_bytes(stored).carry_on

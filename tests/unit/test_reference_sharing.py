@@ -1,4 +1,4 @@
-"""Which process is to have which partition, and what one of several gives away."""
+"""Which process should own which partition, and which partitions a process hands over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_one_that_joins_takes_only_what_becomes_its_own() -> None:
     assert 40 < sum(one == 102 for one in after.values()) < 95
 
 
-def test_everybody_gives_what_is_anothers_and_nobody_gives_twice() -> None:
+def test_each_process_hands_over_others_partitions_once() -> None:
     records = {key: record(key, 100) for key in KEYS}
     given = leaving(records, me=100, live=(100, 101))
     assert set(given) == {101}
@@ -45,7 +45,7 @@ def test_everybody_gives_what_is_anothers_and_nobody_gives_twice() -> None:
 
 
 @pytest.mark.parametrize("state", [s for s in PartitionState if s is not PartitionState.MIRRORING])
-def test_what_is_not_mirrored_stays(state: PartitionState) -> None:
+def test_partitions_that_are_not_mirroring_stay(state: PartitionState) -> None:
     records = {key: record(key, 100, state) for key in KEYS}
     assert leaving(records, me=100, live=(100, 101)) == {}
 

@@ -1,4 +1,4 @@
-"""What a source broker is told of partitions, request by request, and what counts after each answer."""
+"""Fetch sessions with a source broker: the partitions in each request, and the state after each response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOPIC, SOURCE_TOPIC = uuid.uuid4(), uuid.uuid4()
 
 
 class Scene:
-    """Partitions of one follower, asked for at one broker."""
+    """Partitions of one follower, fetched from one broker."""
 
     def __init__(self) -> None:
         self.source = SourceSession()
@@ -43,7 +43,7 @@ class Scene:
         return one.key
 
     def request(self) -> dict[str, Any]:
-        """The next request, as far as it tells of partitions; it has to be encodable."""
+        """The session and partitions of the next request, which must be encodable."""
         request = self.source.request(isolation=1, max_bytes=1000, wait_s=0.5)
         assert frames.encode(request)
         return {
@@ -57,7 +57,7 @@ def answer(session: int = 9, error: ErrorCode = ErrorCode.none) -> Any:
     return SimpleNamespace(session_id=session, error_code=error)
 
 
-def test_only_what_changed_is_told_after_the_first_request() -> None:
+def test_after_the_first_request_only_changes_are_sent() -> None:
     async def body() -> None:
         scene = Scene()
         keys = [scene.ask(partition, 10) for partition in range(3)]
@@ -75,7 +75,7 @@ def test_only_what_changed_is_told_after_the_first_request() -> None:
     asyncio.run(body())
 
 
-def test_what_is_dropped_while_a_request_is_under_way_still_belongs_to_its_answer() -> None:
+def test_a_partition_dropped_during_a_request_still_belongs_to_its_response() -> None:
     async def body() -> None:
         scene = Scene()
         key = scene.ask(0, 10)
@@ -83,7 +83,7 @@ def test_what_is_dropped_while_a_request_is_under_way_still_belongs_to_its_answe
         scene.source.drop(key)
         assert scene.source.told[key].offset == 10
         scene.ask(0, 4, generation=1)
-        assert scene.source.told[key].generation == 0  # the answer that comes now is to the old question
+        assert scene.source.told[key].generation == 0  # the response that comes now is to the old request
         scene.source.took(answer())
         assert scene.request() == {"session": (9, 1), "told": {0: 4}, "forgotten": []}
         assert scene.source.told[key].generation == 1
@@ -92,7 +92,7 @@ def test_what_is_dropped_while_a_request_is_under_way_still_belongs_to_its_answe
 
 
 @pytest.mark.parametrize("how", ["refused", "broken"])
-def test_after_an_error_everything_is_told_again(how: str) -> None:
+def test_after_an_error_everything_is_sent_again(how: str) -> None:
     async def body() -> None:
         scene = Scene()
         keys = [scene.ask(partition, 10) for partition in range(2)]
@@ -109,7 +109,7 @@ def test_after_an_error_everything_is_told_again(how: str) -> None:
     asyncio.run(body())
 
 
-def test_a_broker_without_room_for_a_session_is_asked_in_full_each_time() -> None:
+def test_a_broker_without_room_for_a_session_gets_full_requests() -> None:
     async def body() -> None:
         scene = Scene()
         scene.ask(0, 10)

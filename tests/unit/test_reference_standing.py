@@ -1,4 +1,4 @@
-"""A process that others may have taken for dead, and older answers: nothing is done by what is not true any more."""
+"""A process that may be fenced, and outdated responses: nothing is done on the basis of outdated state."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from mirrors.reference.server.states import PartitionState as S
 from mirrors.reference.server.steps import CrashPoints
 
 ME = 100
-NOBODY = "127.0.0.1:1"  # nothing is asked in these tests
+NOBODY = "127.0.0.1:1"  # these tests send no requests
 KEY = PartitionKey("A-B", "t", 0)
 TOPIC = uuid.UUID(int=1)
 RECORD = PartitionRecord(key=KEY, state=S.MIRRORING, topic_id=TOPIC, source_topic_id=uuid.UUID(int=2), owner=ME)
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that moves only when it is set."""
 
     now = 0.0
 
@@ -39,7 +39,7 @@ class Clock:
 
 
 class Store:
-    """Keeps what it is given."""
+    """Keeps the records that it is given."""
 
     def __init__(self) -> None:
         self.stored: list[PartitionRecord] = []
@@ -66,7 +66,7 @@ def part(*, leader: int = ME, epoch: int, isr: tuple[int, ...] = (ME, 1, 2)) -> 
 
 
 class TestHeartbeats:
-    def test_one_that_came_late_puts_the_records_in_doubt_until_they_were_read_again(self) -> None:
+    def test_a_late_one_puts_the_records_in_doubt_until_they_are_read_again(self) -> None:
         clock = Clock()
         h = hub(clock)
         assert not h.maybe_fenced  # no broker yet
@@ -91,7 +91,7 @@ class TestHeartbeats:
         store: Any = made.store
         assert store.stored == []
 
-    def test_a_request_waits_until_the_records_are_read_again_and_nobody_stores_another_one_s(self) -> None:
+    def test_a_request_waits_until_the_records_are_read_again_and_spares_those_of_others(self) -> None:
         async def body() -> None:
             h = hub(Clock())
             made = life(h)
@@ -106,7 +106,7 @@ class TestHeartbeats:
 
         asyncio.run(body())
 
-    def test_a_partition_that_was_held_for_another_process_in_vain_is_fed_again(self) -> None:
+    def test_a_partition_whose_handover_failed_is_fed_again(self) -> None:
         async def body() -> None:
             made = life(hub(Clock()))
             fed = []
@@ -130,7 +130,7 @@ class TestHeartbeats:
 
 
 class TestRecordsReadAgain:
-    def test_what_another_process_stored_counts_and_its_partitions_are_let_go(self) -> None:
+    def test_records_of_another_process_count_and_its_partitions_are_released(self) -> None:
         async def body() -> None:
             h = hub(Clock())
             made = life(h)
@@ -145,7 +145,7 @@ class TestRecordsReadAgain:
 
         asyncio.run(body())
 
-    def test_not_while_something_is_being_done(self) -> None:
+    def test_not_during_an_operation(self) -> None:
         async def body() -> None:
             made = life(hub(Clock()))
             done = asyncio.Event()
@@ -164,8 +164,8 @@ class TestRecordsReadAgain:
         asyncio.run(body())
 
 
-class TestBegunAnew:
-    def test_followers_of_a_partition_that_is_led_here_already_are_known_on(self) -> None:
+class TestRestarted:
+    def test_a_partition_that_is_led_here_already_keeps_its_followers(self) -> None:
         async def body() -> None:
             made = life(hub(Clock()))
             first = made.attach(RECORD)
@@ -180,7 +180,7 @@ class TestBegunAnew:
 
         asyncio.run(body())
 
-    def test_of_another_topic_of_this_name_nothing_is_known(self) -> None:
+    def test_a_recreated_topic_starts_without_state(self) -> None:
         async def body() -> None:
             h = hub(Clock())
             made = life(h)
@@ -203,7 +203,7 @@ class TestOlderAnswers:
         of.add(made)
         return made
 
-    def test_an_older_leader_epoch_says_nothing(self) -> None:
+    def test_an_older_leader_epoch_is_ignored(self) -> None:
         async def body() -> None:
             h = hub(Clock())
             looking, led = MetadataSnapshots(h), self.led(h)
@@ -228,7 +228,7 @@ class TestOlderAnswers:
 
         asyncio.run(body())
 
-    def test_an_in_sync_set_that_the_controller_answered_is_not_taken_back_by_an_older_look(self) -> None:
+    def test_an_isr_from_the_controller_is_not_replaced_by_older_metadata(self) -> None:
         async def body() -> None:
             h = hub(Clock())
             looking, led = MetadataSnapshots(h), self.led(h)

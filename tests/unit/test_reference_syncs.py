@@ -1,4 +1,4 @@
-"""What the reference mirror's syncs decide, for every value of the switches that they obey."""
+"""What the reference mirror's syncs do, for every value of their switches."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_clamping_uses_the_destinations_offsets_where_they_differ() -> None:
     assert new(changes(offset=50, room=closed_gap)) == [30]
 
 
-def test_epochs_of_the_source_mean_nothing_where_they_are_rewritten() -> None:
+def test_source_epochs_are_dropped_where_epochs_are_rewritten() -> None:
     assert changes()[0].new.leader_epoch == -1
     preserved = replace(STRICT, leader_epoch=LeaderEpoch.PRESERVE)
     assert changes(preserved)[0].new.leader_epoch == 7
@@ -165,7 +165,7 @@ def test_a_mirrored_topic_is_configured_as_its_source() -> None:
 
 
 @pytest.mark.parametrize("state", list(S))
-def test_configurations_are_carried_while_every_partition_is_mirrored(state: S) -> None:
+def test_configurations_are_synced_while_every_partition_is_mirrored(state: S) -> None:
     records = [record(), record(partition=1, state=state)]
     carried = state in {S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED}
     assert synced_topics(records, after_stop=Toggle.OFF) == (["t"] if carried else [])
@@ -182,7 +182,7 @@ def rule(line: str) -> Binding:
 
 
 BOTH, ON_A, ON_B = rule("ALLOW User:a READ TOPIC:t"), rule("ALLOW User:b READ TOPIC:t"), rule("DENY User:c ALL TOPIC:t")
-GONE = rule("ALLOW User:d READ TOPIC:t")  # brought, and removed on the source
+GONE = rule("ALLOW User:d READ TOPIC:t")  # mirrored, and deleted on the source
 
 
 def rules(policy: AclSync, *, carried: bool = True, pattern: str = ".*", more: tuple[Binding, ...] = ()) -> AclChanges:
@@ -197,7 +197,7 @@ def rules(policy: AclSync, *, carried: bool = True, pattern: str = ".*", more: t
     )
 
 
-def test_keep_local_deletes_only_what_it_brought() -> None:
+def test_keep_local_deletes_only_mirrored_rules() -> None:
     assert rules(AclSync.KEEP_LOCAL) == AclChanges(create=frozenset({ON_A}), delete=frozenset({GONE}))
 
 
@@ -237,7 +237,7 @@ def test_a_rule_that_both_clusters_got_from_their_administrators_survives_its_re
 
 
 @pytest.mark.parametrize("policy", [AclSync.KEEP_LOCAL, AclSync.SOURCE_WINS])
-def test_guards_are_neither_carried_nor_deleted(policy: AclSync) -> None:
+def test_guards_are_neither_synced_nor_deleted(policy: AclSync) -> None:
     guard = deny_write("t")
     on_destination = rules(policy, more=(guard,))
     assert guard not in on_destination.delete
@@ -276,25 +276,25 @@ def test_new_partitions_are_found() -> None:
     assert topic_changes([record()], {"t": topic()}, missed_before=()).grown == ()
 
 
-def test_what_was_stopped_or_has_failed_does_not_make_a_topic_look_grown() -> None:
+def test_stopped_or_failed_partitions_do_not_make_a_topic_grown() -> None:
     known = [record(), record(partition=1, state=S.STOPPED), record(partition=2, state=S.FAILED)]
     assert topic_changes(known, {"t": topic(partitions=3)}, missed_before=()).grown == ()
     assert topic_changes(known, {"t": topic(partitions=4)}, missed_before=()).grown == ("t",)
 
 
-def test_a_topic_made_again_fails_and_is_not_grown() -> None:
+def test_a_recreated_topic_fails_and_is_not_grown() -> None:
     found = topic_changes([record()], {"t": topic(partitions=3, topic_id=OTHER_ID)}, missed_before=())
     assert found.grown == ()
     assert "deleted and created again" in found.failed[PartitionKey("AB", "t", 0)]
 
 
-def test_a_topic_is_gone_only_at_the_second_look() -> None:
+def test_a_topic_is_gone_only_at_the_second_snapshot() -> None:
     assert not topic_changes([record()], {}, missed_before=()).failed
     found = topic_changes([record()], {}, missed_before={"t"})
     assert found.failed == {PartitionKey("AB", "t", 0): "topic t is not on the source any more"}
 
 
-def test_a_topic_that_comes_back_is_missed_anew() -> None:
+def test_a_topic_that_comes_back_and_goes_is_missed_from_then_on() -> None:
     first = missed_since({}, {"t", "u"}, now=1.0)
     assert first == {"t": 1.0, "u": 1.0}
     assert missed_since(first, {"t"}, now=1.1) == {"t": 1.0}
@@ -302,7 +302,7 @@ def test_a_topic_that_comes_back_is_missed_anew() -> None:
 
 
 @pytest.mark.parametrize("state", [S.STOPPING, S.STOPPED, S.FAILED])
-def test_what_is_not_carried_is_not_followed(state: S) -> None:
+def test_changes_of_topics_that_are_not_mirrored_are_ignored(state: S) -> None:
     stopped = [record(state=state)]
     assert not topic_changes(stopped, {}, missed_before={"t"}).failed
     assert topic_changes(stopped, {"t": topic(partitions=2)}, missed_before=()).grown == ()

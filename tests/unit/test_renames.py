@@ -1,4 +1,4 @@
-"""Which topic mirrors which under another name: told, inferred by values and by names, and what only looks so."""
+"""Which topic mirrors which under another name: recorded, inferred from values and names, or only similar."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def on_b(renames: Renames) -> dict[str, str]:
     [
         ("A/t=v", "B/A.t=v", {"t": "A.t"}),  # by values and by name
         ("A/t=v", "B/A.t", {"t": "A.t"}),  # by name alone
-        ("A/t=v", "B/A.t=w", {"t": "A.t"}),  # a value that nobody is known to have sent
+        ("A/t=v", "B/A.t=w", {"t": "A.t"}),  # a value without a known sender
         ("A/t=v", "B/east.t=v", {"t": "east.t"}),  # by values alone
         ("A/t=v", "B/east.t=w", {}),
         ("A/t=v", "B/copied=v", {}),  # no rule gives that name: records are misplaced there
@@ -74,7 +74,7 @@ def test_along_a_chain() -> None:
 
 
 def test_topics_of_a_that_are_mirrored() -> None:
-    """What keeps its name is mirrored as well; what is B's own, and A's mirror of it, is not mirrored from A."""
+    """Topics that keep their name are mirrored too; B's own topics, and A's mirrors of them, are not."""
     renames = names(sent="A/t=v A/u=w B/t=x", shown="B/A.t=v B/u=w A/B.t=x").renames()
     assert renames.topic_map == {"t": "A.t", "u": "u"}
     meta = RunMeta(run_id="r", topic_map=renames.topic_map, topic_maps=renames.topic_maps)
@@ -91,7 +91,7 @@ def test_values_beyond_the_sample_say_nothing() -> None:
     assert on_b(found.renames()) == {"t": "east.t"}
 
 
-def test_what_is_told_counts() -> None:
+def test_recorded_names_take_precedence() -> None:
     found = names(sent="A/t=v", shown="B/A.t=v")
     found.told("A", "t", "B", "copied")
     assert on_b(found.renames()) == {"t": "copied"}
@@ -126,12 +126,12 @@ SENT: dict[str, Any] = {"f": "send", "cluster": "A", "topic": "t", "partition": 
         {"f": "log_dump", "cluster": "B", "topic": "copied", "partition": 0, "source_topic": "t", "value": []},
     ],
 )
-def test_how_json_lines_tell_it(tmp_path: Path, told: dict[str, Any]) -> None:
+def test_names_in_json_lines(tmp_path: Path, told: dict[str, Any]) -> None:
     meta = run_json(tmp_path, SENT, told)
     assert (meta.topic_map, meta.notes) == ({"t": "copied"}, [])
 
 
-def test_what_json_lines_infer_is_said(tmp_path: Path) -> None:
+def test_names_inferred_from_json_lines_are_reported(tmp_path: Path) -> None:
     polled = {"f": "poll", "cluster": "B", "topic": "A.t", "partition": 0, "value": [[0, "v"]]}
     meta = run_json(tmp_path, SENT, polled)
     assert (meta.topic_map, meta.topic_maps) == ({"t": "A.t"}, {"B": {"t": "A.t"}})
@@ -139,7 +139,7 @@ def test_what_json_lines_infer_is_said(tmp_path: Path) -> None:
     assert note.startswith("topic A.t on B is taken for the mirror of t on A, by its name and its records; a line of")
 
 
-def test_what_a_mirror_sends_is_not_a_clients(tmp_path: Path) -> None:
+def test_sends_of_a_mirror_are_not_a_clients(tmp_path: Path) -> None:
     copied = {**SENT, "process": "mm2-1", "cluster": "B", "topic": "A.t"}
     assert run_json(tmp_path, SENT, copied).topic_map == {"t": "A.t"}
 
@@ -155,7 +155,7 @@ def test_what_a_mirror_sends_is_not_a_clients(tmp_path: Path) -> None:
         ({"f": "mirror_start", "source_topic": "t"}, r"to have a field \"topic\" \(a string: the name on its cluster"),
     ],
 )
-def test_what_cannot_be_told(tmp_path: Path, told: dict[str, Any], words: str) -> None:
+def test_impossible_names_are_refused(tmp_path: Path, told: dict[str, Any], words: str) -> None:
     with pytest.raises(HistoryError, match=words):
         run_json(tmp_path, SENT, told)
 

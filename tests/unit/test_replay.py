@@ -1,4 +1,4 @@
-"""run.json keeps all that a test was made of: it is replayed elsewhere, with the files that it was given gone."""
+"""run.json keeps everything that a replay needs: a test is replayed elsewhere, without its original files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ config = "mirror.toml"
 """
 
 
-def test_a_test_is_made_again_from_its_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_is_rebuilt_from_its_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -64,7 +64,7 @@ def test_a_test_is_made_again_from_its_run_alone(tmp_path: Path, monkeypatch: py
     assert "never injected" in page
 
 
-def test_a_spec_without_files_is_made_as_ever() -> None:
+def test_a_spec_without_files_is_rebuilt_too() -> None:
     plan = make_plan(parse_spec({"nemesis": "broker-kill"}, where="t"))
     assert plan.given == {}
     assert first_meta(plan, "r", faults_to_bite=1).test.files == {}

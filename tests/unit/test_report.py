@@ -1,4 +1,4 @@
-"""Reports from stored results: numbers that are drawn, JUnit, Markdown, exit codes, HTML."""
+"""Reports from stored results: plotted numbers, JUnit, Markdown, exit codes, HTML."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_html_tells_verdict_witness_and_faults_and_escapes(run: Path) -> Non
     assert 'src="http' not in text
 
 
-def test_a_report_without_any_table_still_stands(tmp_path: Path) -> None:
+def test_a_report_without_any_table_is_written(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"valid": "unknown", "why": "no ops", "anomalies": {}}))
     assert "<h1>unknown</h1>" in write_report(tmp_path).read_text()
 
@@ -152,7 +152,7 @@ def test_the_worst_verdict_is_the_exit_code(verdicts: list[str], code: int) -> N
     assert campaign_exit_code([_outcome(v) for v in verdicts]) == code
 
 
-def test_junit_counts_and_carries_the_witnesses() -> None:
+def test_junit_has_counts_and_witnesses() -> None:
     outcomes = [
         _outcome("valid"),
         _outcome("invalid", results=parse_results(RESULTS), run=Path("runs/x")),
@@ -174,7 +174,7 @@ def test_junit_counts_and_carries_the_witnesses() -> None:
     assert "duplicate × 5 (allowed)" in failure.text
 
 
-def test_what_the_mirror_carried_under_each_fault_is_shown(run: Path) -> None:
+def test_records_mirrored_under_each_fault_are_shown(run: Path) -> None:
     fault = {"fault_id": 1, "name": "broker-kill", "cluster": "A", "records": 531, "partitions": 6}
     document = {"valid": True, "anomalies": {}, "carried_under_faults": [fault]}
     (run / "results.json").write_text(json.dumps(document))
@@ -186,7 +186,7 @@ def test_what_the_mirror_carried_under_each_fault_is_shown(run: Path) -> None:
         parse_results({**document, "carried_under_faults": [1]})
 
 
-def test_what_a_green_holds_is_in_every_summary(run: Path) -> None:
+def test_allowed_kinds_of_a_valid_run_are_in_every_summary(run: Path) -> None:
     held = "valid, 107 allowed: A lost acknowledged writes (S1)"
     anomalies = {"lost_write": {"count": 107, "severity": "S1", "allowed": True, "level": "allowed"}}
     document = {"valid": True, "headline": held, "why": "allowed <so>", "anomalies": anomalies}

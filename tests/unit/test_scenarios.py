@@ -1,4 +1,4 @@
-"""Scenarios as data: their clusters and routes, and what a plan makes of them."""
+"""Scenarios as data: their clusters and routes, and the plan that follows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 
 class Told:
-    """Steps that only say what they were asked for."""
+    """Steps that only record what they were asked for."""
 
     def __init__(self) -> None:
         self.did: list[str] = []

@@ -1,4 +1,4 @@
-"""The schedule: deterministic, within its bounds, complete, quiet where it must be, stored and read back exactly."""
+"""The schedule: deterministic, within its bounds, complete, with quiet periods, stored and read back exactly."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_schedule_keeps_its_promises(shape: Shape, names: list[str], seed:
 @settings(deadline=None, max_examples=100)
 @given(shape=shapes(), seed=st.integers(0, 2**32), load_s=st.floats(90, 600))
 def test_faults_of_one_time_do_not_get_into_each_others_way(shape: Shape, seed: int, load_s: float) -> None:
-    """By the times as drawn, no link or mirror has two faults, and no cluster more victims than its minority."""
+    """At the drawn times, no link or mirror has two faults, and no cluster more victims than its minority."""
     schedule = draw(ALL, shape, seed=seed, load_s=load_s)
     for spec in schedule:
         beside = [other for other in schedule if other is not spec and overlap(spec, other)]
@@ -281,7 +281,7 @@ def test_a_good_stored_schedule_is_read() -> None:
     assert from_json([GOOD]) == (FaultSpec(**GOOD),)  # type: ignore[arg-type]
 
 
-def test_the_registry_is_whole() -> None:
+def test_the_registry_is_complete() -> None:
     assert set(DESCRIPTIONS) == set(REGISTRY)
     colors = [nemesis.color for nemesis in REGISTRY.values()]
     assert len(set(colors)) == len(colors)

@@ -1,4 +1,4 @@
-"""The decoder against what Kafka's own DumpLogSegments prints of real segment files, and against damaged copies."""
+"""The decoder against the output of Kafka's DumpLogSegments for real segment files, and against damaged copies."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_compaction_keeps_the_range_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("cut", [8, 11, 16, 60, 61, 100])
-def test_truncated_last_batch_is_told_and_the_rest_kept(cut: int) -> None:
+def test_truncated_last_batch_is_reported_and_the_rest_kept(cut: int) -> None:
     data = read("client-none-0")
     size = rows(decode(data).batches)[0]["size"]
     chunk = decode(data[: size + cut])
@@ -153,7 +153,7 @@ def test_wrong_crc_is_marked_and_still_decoded() -> None:
 
 @pytest.mark.parametrize("name", ["client-none-0", "client-gzip-0", "broker-snappy-0", "client-lz4-0", "client-zstd-0"])
 def test_no_flipped_byte_crashes_or_goes_unseen(name: str) -> None:
-    """Every byte of the first batch, altered: told by the CRC or as a problem, except what no CRC covers."""
+    """Every byte of the first batch, altered: found by the CRC or as a problem, except what no CRC covers."""
     whole = read(name)
     size = rows(decode(whole).batches)[0]["size"]
     uncovered = set(range(8)) | set(range(12, 16))  # base offset and leader epoch lie outside Kafka's CRC
@@ -189,7 +189,7 @@ def test_old_formats_are_refused_with_file_and_position(magic: int) -> None:
 
 
 def batch(*, base_sequence: int, control: bool = False, key: bytes = b"", value: bytes = b"v", count: int = 3) -> bytes:
-    """A batch made by hand, for what a broker does not write on demand."""
+    """A hand-made batch, for what a broker does not write on demand."""
 
     def varint(n: int) -> bytes:
         z, out = (n << 1) ^ (n >> 63), b""

@@ -1,4 +1,4 @@
-"""The sieve's numbers, without Spark: keys, pairing in ranges, tests by value, by place and by line."""
+"""The sieve without Spark: hashes, pairing in ranges, tests by value, by partition and offset, and by line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NO_ENDS = Ends(
 
 
 def columns(kind: str, *rows: tuple[int, ...]) -> Columns:
-    """Columns of a kind of block, from rows; what comes last may be left out where nothing of it happened."""
+    """Columns of a kind of block, from rows; trailing columns may be left out."""
     last = {"sends": NONE, "reads": NEVER}
     rows = tuple((*row, last[kind]) if len(row) < len(KINDS[kind]) else row for row in rows)
     table = np.array(rows, np.int64).reshape(len(rows), len(KINDS[kind]))

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP: raised once where work may be cut, counted elsewhere; and what a command makes of them."""
+"""Ctrl-C, SIGTERM, SIGHUP: raised once where work may be interrupted, counted elsewhere; and how a command ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture(autouse=True)
 def hang_up_ends_as_usual() -> Iterator[None]:
-    """Under nohup SIGHUP is ignored, and stays so."""
+    """Under nohup SIGHUP is ignored, and stays ignored."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -96,7 +96,7 @@ def test_what_may_be_left_out_is_cut_by_the_second_signal_only() -> None:
 
 
 def test_a_signal_does_not_meet_a_lock_that_is_held() -> None:
-    """Hundreds of signals while the main thread prints and looks: nothing is printed or locked within the handler."""
+    """Hundreds of signals while the main thread prints and polls: the handler neither prints nor locks."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -140,7 +140,7 @@ def _hearing() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_any_command_ends_with_one_line_and_the_code_of_unknown(number: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as engine:  # it takes calls and answers none
+    with socket.create_server(("127.0.0.1", 0)) as engine:  # it accepts connections and never answers
         engine.settimeout(60)
         process = subprocess.Popen(
             [sys.executable, "-m", "harness.cli.app", "down"],

@@ -58,7 +58,7 @@ def test_unknown_tables_and_columns_are_named(run: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 11, 12, 100, -1, -9])
-def test_a_torn_file_is_named_with_the_mend(run: Path, cut: int) -> None:
+def test_a_torn_file_is_named_with_the_fix(run: Path, cut: int) -> None:
     victim = run / "ops" / "part-000001.parquet"
     data = victim.read_bytes()
     victim.write_bytes(data[:cut])

@@ -1,4 +1,4 @@
-"""A display never ends a command: its own exit code comes through closed pipes, full disks and narrow encodings."""
+"""Output errors never change a command's exit code: closed pipes, full disks, narrow encodings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_closed_pipe_changes_no_exit_code() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_full_disk_is_told_and_changes_no_exit_code() -> None:
+def test_a_full_disk_is_reported_and_changes_no_exit_code() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(LIST, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0

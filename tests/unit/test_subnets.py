@@ -39,7 +39,7 @@ class _Api:
 
 
 class _Answers:
-    """The engine's answers as plain values: what is tested is how they are read."""
+    """The engine's answers as plain values: the tests are about how they are read."""
 
     def __init__(self, *, networks: list[dict[str, Any]] | None = None, info: dict[str, Any] | None = None) -> None:
         self.api = _Api(networks or [])

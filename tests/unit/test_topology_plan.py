@@ -1,4 +1,4 @@
-"""Specs, and the plan that they become."""
+"""Specifications, and the plan made from them."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def offset(answer: Any) -> int:
 
 def test_the_same_metadata_again_is_the_same_object() -> None:
     hosts = ["one", "one", "two", "one"]
-    controllers = [3, 1, 2, 1]  # any broker: it says nothing
+    controllers = [3, 1, 2, 1]  # any broker: it does not matter
 
     async def metadata(_: Request) -> Any:
         broker = metadata_answers.MetadataResponseBroker(
@@ -135,7 +135,7 @@ def test_no_answer_in_time_closes_the_connection_and_the_next_call_opens_another
         await asyncio.sleep(0.05)
         with pytest.raises(WireError, match=r"did not answer list_offsets: nothing within 0.2 s"):
             await connection.call(question(2), timeout_s=0.2)
-        with pytest.raises(WireError):  # it waited behind the other one
+        with pytest.raises(WireError):  # it waited for the other one
             await waiting
         slow[0] = False
         assert offset(await connection.call(question(3))) == 3

@@ -1,4 +1,4 @@
-"""Record batches as bytes, against an independent reader (kio's own batch reader) and against planted damage."""
+"""Record batches as bytes, against an independent reader (kio's) and with planted damage."""
 
 from __future__ import annotations
 

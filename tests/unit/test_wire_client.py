@@ -1,4 +1,4 @@
-"""The wire client against sockets that answer rightly, wrongly, slowly or not at all."""
+"""The wire client against sockets that answer correctly, wrongly, slowly or not at all."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_bootstrap_must_be_host_and_port() -> None:
         ClusterView("127.0.0.1:9092,nonsense")
 
 
-def test_partitions_without_leader_are_asked_of_nobody() -> None:
+def test_partitions_without_a_leader_are_not_requested() -> None:
     def view(partition: int, leader: int) -> PartitionView:
         return PartitionView(
             topic="t", partition=partition, leader=leader, leader_epoch=5, replicas=(1, 2), isr=(1,), topic_id="x"
