@@ -28,7 +28,7 @@ Place = tuple[str, int, int]  # topic, partition, offset
 
 @dataclass
 class Run:
-    """One recording: its context while it goes on, its rows afterwards."""
+    """One recording: its context while it runs, its rows afterwards."""
 
     context: WorkloadContext
     folder: Path
@@ -47,7 +47,7 @@ class Run:
 
 @contextmanager
 def recording(pair: RunningTopology, folder: Path, topic: str, **options: Any) -> Iterator[Run]:
-    """A run with topics of its own on A and, mirrored by nobody, on B."""
+    """A run with its own topics on A and on B, without a mirror."""
     chosen = WorkloadOptions(**({"topics": 2, "partitions": 3, "rate": 200.0} | options))
     specs = APPEND.topics(chosen)
     names = {spec.name: f"{topic}-{spec.name}" for spec in specs}
@@ -69,7 +69,7 @@ def recording(pair: RunningTopology, folder: Path, topic: str, **options: Any) -
 
 @contextmanager
 def running(run: Run) -> Iterator[Load]:
-    """The load, stopped in time on every path, with no thread left."""
+    """The load, always stopped in time, with no thread left."""
     load = APPEND.start(run.context)
     try:
         yield load
@@ -109,7 +109,7 @@ def bare_read(run: Run, cluster: str, *, isolation: str = "read_uncommitted") ->
 
 
 def check_well_formed(ops: list[dict[str, Any]]) -> None:
-    """The rules of a history: indices dense, one operation under way per process, none after info, unique values."""
+    """The rules of a history: dense indices, one pending operation per process, none after info, unique values."""
     assert [op["index"] for op in ops] == list(range(len(ops)))
     assert all(a["time_ns"] <= b["time_ns"] for a, b in pairwise(ops))
     under_way: dict[str, int] = {}
@@ -147,7 +147,7 @@ def acknowledgements(ops: list[dict[str, Any]], f: str = "send") -> set[tuple[Pl
 
 
 def acknowledged(ops: list[dict[str, Any]], f: str = "send") -> dict[Place, str]:
-    """Place → value of the acknowledged records, where no place was acknowledged twice."""
+    """Place → value of the acknowledged records; fails if a place was acknowledged twice."""
     found = acknowledgements(ops, f)
     assert len(dict(found)) == len(found)
     return dict(found)

@@ -20,7 +20,7 @@ START_S = 120.0
 
 
 def hearing() -> None:
-    """A shell's background job ignores Ctrl-C, and its children after it; these are to hear it."""
+    """Reset SIGINT: a shell's background jobs, and their children, ignore Ctrl-C."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -34,7 +34,7 @@ def shatter(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str], *, timeout_s: float = 420) -> tuple[int, str]:
-    """Its exit code, and what it said."""
+    """Its exit code and output."""
     try:
         output, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -57,5 +57,5 @@ def wait_for_phase(out: Path, process: subprocess.Popen[str] | None, phase: str)
 
 
 def left_of(clients: DockerClients, folder: Path) -> list[str]:
-    """What is there of a run."""
+    """The objects that a run has on the engine."""
     return [str(found) for found in labelled_objects(clients, run=folder.name)]

@@ -1,4 +1,4 @@
-"""One pair of real clusters for all cluster tests of a session, put right again after each test that used it."""
+"""One pair of real clusters for all cluster tests of a session, repaired after each test that used it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """A shell that starts its jobs in the background has them ignore Ctrl-C, and their children after them."""
+    """Reset SIGINT: a shell's background jobs, and their children, ignore Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -54,7 +54,7 @@ def clients() -> Iterator[DockerClients]:
 
 @pytest.fixture(scope="session")
 def images(engine_client: docker.DockerClient) -> ImageSet:
-    """Of our own brokers, or of those that SHATTER_TEST_KAFKA names: an image, or a version such as 4.4.0."""
+    """The images of our own brokers, or of SHATTER_TEST_KAFKA: an image, or a version such as 4.4.0."""
     return ensure_images(engine_client, kafka_image=os.environ.get("SHATTER_TEST_KAFKA") or None)
 
 
@@ -91,7 +91,7 @@ def topic() -> str:
 def session_pair(
     images: ImageSet, clients: DockerClients, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningTopology]:
-    """Clusters A and B, three combined brokers each. Use `pair`, which leaves it as it found it."""
+    """Clusters A and B, three combined brokers each. Use `pair`, which restores it."""
     spec = TopologySpec(run_id=_new_run_id(), images=images, clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")))
     with start_topology(spec, logs_dir=tmp_path_factory.mktemp("pair-logs")) as topology:
         yield topology
@@ -102,7 +102,8 @@ def session_pair(
 def pair(session_pair: RunningTopology) -> Iterator[RunningTopology]:
     """The session's pair; afterwards every node runs, every link is healed, every replica is in sync.
 
-    A mirror that a failed test left dead is taken out of its partitions' replicas: they would never be in sync again.
+    A mirror that a failed test left dead is removed from the replicas of its partitions, which would else stay out of
+    sync.
     """
     yield session_pair
     disturbed = False
@@ -150,7 +151,7 @@ def _produce(bootstrap: str, topic: str, values: Sequence[bytes], *, partition: 
 
 
 def _read(bootstrap: str, topic: str, count: int, *, partition: int = 0, timeout_s: float = 20) -> list[bytes]:
-    """Read this many records from the start of a partition, or as many as come in time."""
+    """Read this many records from the start of a partition, or as many as arrive in time."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
     found: list[bytes] = []
     try:

@@ -1,4 +1,4 @@
-"""Small runs of the reference mirror as a user makes them, judged; and their stored tables."""
+"""Small runs of the reference mirror as a user starts them, judged; and their stored tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = {"mirror": "reference", "topics": 1, "partitions": 3, "rate": 150, "prod
 
 
 def judged(images: ImageSet, out: Path, spark: SparkSession, **keys: object) -> Results:
-    """Run a small test and judge it. A run that did not get to its end fails here, with its reason."""
+    """Run a small test and judge it. A run that did not finish fails here, with its reason."""
     plan = make_plan(parse_spec({**SMALL, **keys}, where="test"))
     result = run_test(plan, images=images, out=out, display=RichDisplay(Console()), interrupts=Interrupts())
     assert result.status == "finished", result.why

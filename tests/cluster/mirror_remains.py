@@ -1,4 +1,4 @@
-"""What a mirror's process that died leaves on its destination, taken away."""
+"""Removes what a dead mirror process leaves on its destination."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mirrors.reference.server.destination import reassign_replicas
 
 
 async def free_from_mirrors(cluster: Cluster) -> None:
-    """Partitions with a replica on a mirror's process stay with the real brokers alone; the process is no broker."""
+    """Remove mirror processes from the replicas of all partitions, and unregister them as brokers."""
     wire, real = WireCluster(cluster.bootstrap), set(cluster.brokers)
     try:
         meta = await wire.metadata()

@@ -1,4 +1,4 @@
-"""What tests of mirrors share: a mirror on the session's pair that leaves nothing behind; records written and read."""
+"""Shared by tests of mirrors: a mirror on the session's pair that leaves nothing behind; writing and reading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mm2(
     mirror_nodes: int = 1,
     options: Mapping[str, str] | None = None,
 ) -> Iterator[Mirror]:
-    """MirrorMaker 2 from A to B, started on these topics; afterwards its containers and its topics are gone."""
+    """MirrorMaker 2 from A to B, started on these topics; afterwards its containers and topics are deleted."""
     settings = MirrorSettings(contract=contract, options=options or {}, mirror_nodes=mirror_nodes)
     REGISTRY["mm2"].check(settings, topics)
     mirror = REGISTRY["mm2"].make(
@@ -50,7 +50,7 @@ def mm2(
 
 
 def forget(pair: RunningTopology, topics: Sequence[str]) -> None:
-    """Delete the test's topics everywhere, and MM2's own, so that the next mirror begins from nothing."""
+    """Delete the test's topics everywhere, and MM2's own, so that the next mirror starts from scratch."""
     for cluster in pair.clusters.values():
         there = [t for t in cluster.topics(internal=True) if t.removeprefix("A.") in topics or t.endswith(".internal")]
         if there:

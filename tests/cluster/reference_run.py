@@ -1,4 +1,4 @@
-"""The reference mirror as a process of this host, between the session's two clusters; and looks at raw logs."""
+"""The reference mirror as a process on this host, between the session's two clusters; and snapshots of raw logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mirrors.reference.server.process import MirrorProcess
 from mirrors.reference.server.settings import settings_from
 from mirrors.reference.server.states import PartitionState as S
 
-BEFORE_EPOCH, BEHIND_EPOCH = 12, 16  # where a batch's partition leader epoch stands: each cluster's own
+BEFORE_EPOCH, BEHIND_EPOCH = 12, 16  # position of a batch's partition leader epoch, which each cluster sets
 PLAIN = {"producer_ids": "verbatim"}  # without the seconds that reserving producer ids takes
 
 
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 def settings_values(pair: RunningTopology, source: str, destination: str, **more: Any) -> dict[str, Any]:
-    """The settings file of a process that runs on this host. Containers reach it by the gateway's address."""
+    """The settings file of a process on this host. Containers reach it by the gateway's address."""
     cluster = pair.clusters[destination]
     brokers = cluster.brokers.values()
     upstream = {
@@ -64,7 +64,7 @@ def settings_values(pair: RunningTopology, source: str, destination: str, **more
 
 
 class Killed(BaseException):
-    """What stands for SIGKILL in a process that is this one."""
+    """Replaces SIGKILL where the mirror runs in this process."""
 
 
 class Mirror:
@@ -107,7 +107,7 @@ class Mirror:
         )
 
     async def until_at(self, offset: int, partition: int = 0, timeout_s: float = 30) -> None:
-        """Every in-sync follower has everything below this offset."""
+        """Wait until every in-sync follower has everything below this offset."""
         mirrored = self.process.lifecycle.mirrored
 
         def reached() -> bool:
@@ -128,7 +128,7 @@ class Mirror:
 async def running(
     pair: RunningTopology, source: str = "A", destination: str = "B", **more: Any
 ) -> AsyncIterator[Mirror]:
-    """A started process; it ends as a killed one would. What it mirrors is to be stopped by the test."""
+    """A started process; it ends as if killed. The test has to stop what it mirrors."""
     mirror = Mirror(pair, source, destination, **more)
     try:
         await mirror.process.start()
@@ -160,7 +160,7 @@ async def until(condition: Callable[[], object], timeout_s: float, what: Callabl
 
 
 async def replica_logs(bootstrap: str, topic: str, partition: int = 0) -> dict[int, list[bytes]]:
-    """Broker → its batches, byte by byte, without the leader epochs. Followers answer consumers too."""
+    """Broker → its batches, byte by byte, without the leader epochs. Followers serve consumers too."""
     cluster = Cluster(bootstrap)
     try:
         meta = (await cluster.metadata((topic,))).topics[topic]
@@ -173,7 +173,7 @@ async def replica_logs(bootstrap: str, topic: str, partition: int = 0) -> dict[i
 async def identical(
     pair: RunningTopology, topic: str, partitions: Sequence[int] = (0,), batches_at_least: int = 1
 ) -> None:
-    """Every replica of both clusters has the same batches, within a few seconds (followers' reads end at their HW)."""
+    """Wait until every replica of both clusters has the same batches (followers serve reads up to their HW)."""
     for partition in partitions:
         for left in range(20, -1, -1):
             found = {

@@ -1,9 +1,8 @@
-"""A process is paused at every named step for longer than its session, while another one takes its partitions over.
+"""A process is paused at every named step for longer than its session, while another one takes over its partitions.
 
 `python -m tests.cluster.step_pauses OUT.md [STEP … | missing]`: as step_runs, but the process that reaches the step is
-not killed. Its event loop stands still there, as under SIGSTOP, until its successor has stopped the mirroring and
-clients write to the destination; then it goes on with whatever it had been about to do. The table that this writes is
-docs/pauses.md.
+not killed. Its event loop is blocked there, as under SIGSTOP, until its successor has stopped the mirroring and clients
+write to the destination; then it continues with its next action. It writes the table docs/pauses.md.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class PausePoints(CrashPoints):
 
 
 class PausedMirror(Mirror):
-    """A process with a thread and an event loop of its own, so that nothing of it moves while it is paused."""
+    """A process with its own thread and event loop, so that all of it stops while it is paused."""
 
     def __init__(self, pair: RunningTopology, source: str, destination: str, step: str, **more: Any) -> None:
         super().__init__(pair, source, destination, broker_id=FIRST, **more)
@@ -61,7 +60,7 @@ class PausedMirror(Mirror):
         self._thread = threading.Thread(target=self._loop.run_forever, name="paused mirror", daemon=True)
 
     async def there(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it in the process's own loop. Who is cancelled here leaves it running there."""
+        """Run it in the process's own loop. Cancelling the caller does not cancel it there."""
         return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop)))
 
     async def begin(self, topic: str) -> None:
@@ -99,7 +98,7 @@ class PauseStory(Story):
     _second: Mirror
 
     def _new_topic(self) -> str:
-        """One whose partition goes to the first process."""
+        """A topic whose partition is assigned to the first process."""
         mirror = "".join(LEGS[self._leg])
         while True:
             topic = super()._new_topic()
@@ -130,7 +129,7 @@ class PauseStory(Story):
         return record is not None and record.owner == SECOND
 
     async def _stopped(self, leg: str) -> None:
-        """The first goes on while clients write to the destination: it may change nothing."""
+        """The first process continues while clients write to the destination: it must not change anything."""
         if leg != self._leg:
             return
         destination = self._pair.clusters[LEGS[leg][1]]
@@ -146,7 +145,7 @@ class PauseStory(Story):
             LEARNED_S,
             lambda: f"the paused process to learn what became of {key}: {life.records.get(key)}",
         )
-        await asyncio.sleep(2)  # what it was about to do it would do now
+        await asyncio.sleep(2)  # now it does what it was about to do
         after = await asyncio.to_thread(write, destination.bootstrap, self._topic, NEW, "after")
         stored, _ = await self._second.process.store.load()
         assert (stored[key].owner, stored[key].state) == (SECOND, S.STOPPED), f"stored is {stored[key]}"
@@ -161,13 +160,13 @@ HEAD: Final = """# Pauses at every step
 
 <!-- Written by `python -m tests.cluster.step_pauses docs/pauses.md` on real clusters; do not edit. -->
 
-Two processes of the reference mirror (`strict`) share a destination. The one that has the partition is paused once at
-each named step of its life for longer than its session, in a failover (A→B) or in the failback after it (B→A), while a
-client writes to the source; the other one takes the partition over and stops it, and clients write to the destination.
-Then the first goes on, with whatever it had been about to do. *held* says all that docs/crash-points.md says, and that
-the paused process changed nothing: its record and its partition are let go, the stored record is its successor's, real
-brokers lead, and every write that the destination acknowledged after the stop is readable. *seconds*: from the pause
-until the successor was where the partition had been asked to be; most of it is the session that expires.
+Two processes of the reference mirror (`strict`) share a destination. The one that owns the partition is paused once at
+each named step for longer than its session, in a failover (A→B) or in the failback after it (B→A), while a client
+writes to the source; the other one takes over the partition and stops it, and clients write to the destination. Then
+the first one continues with its next action. *held*: everything that docs/crash-points.md says, and the paused process
+changed nothing: it has released its record and its partition, the stored record is its successor's, real brokers lead,
+and every write that the destination acknowledged after the stop is readable. *seconds*: from the pause until the
+successor had brought the partition to the requested state; most of it is the timeout of the session.
 
 | leg | step | outcome | seconds |
 |---|---|---|---|

@@ -1,9 +1,9 @@
-"""Every named step of the mirror's life as a crash point, in a failover and in a failback, on one pair of clusters.
+"""Every named step of the mirror as a crash point, in a failover and in a failback, on one pair of clusters.
 
 `python -m tests.cluster.step_runs OUT.md [STEP … | missing]` kills the mirror's process (in this process, as in the
-other tests of the data plane) once at each step, starts another one, and looks at every replica's raw batches and at
-what clients were told. The table that it writes is docs/crash-points.md. Exit code 1 when a step lost something or did
-not end.
+other tests of the data plane) once at each step, starts another one, and compares every replica's raw batches and what
+was acknowledged to clients. It writes the table docs/crash-points.md. Exit code 1 when a step lost something or did not
+end.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ FAILOVER, FAILBACK = "failover", "failback"
 LEGS: Final = {FAILOVER: ("A", "B"), FAILBACK: ("B", "A")}
 BEFORE, LOST, NEW, HOME = 60, 20, 10, 3
 MISSING: Final = "missing"
-NEVER: Final = (FAILOVER, "prepare.in_sync")  # the mirror creates the topic with itself as leader: nothing to take over
+NEVER: Final = (FAILOVER, "prepare.in_sync")  # the mirror creates the topic as its leader: nothing to take over
 READY_S: Final = 60
 KILLED_S, MOVED_S, SHOWN_S = 40.0, 60.0, 6.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one kill. seconds: from the kill until the partition was where it had been asked to be."""
+    """The result of one kill. seconds: from the kill until the partition was in the requested state."""
 
     leg: str
     step: str
@@ -59,14 +59,14 @@ class Row:
 
 @dataclass
 class Told:
-    """What the clients of one leg were told: offset → value of acknowledged records. cut: where the mirror ended."""
+    """What clients of one leg had acknowledged: offset → value. cut: where the mirror ended."""
 
     acknowledged: dict[int, str] = field(default_factory=dict)
     cut: int = -1
 
 
 class Writer:
-    """A client that writes until it is stopped. told: what was acknowledged."""
+    """A client that writes until it is stopped. told: acknowledged records."""
 
     def __init__(self, bootstrap: str, topic: str, tag: str, told: Told) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 30_000})
@@ -157,7 +157,7 @@ class Story:
         self.seconds = 0.0
 
     async def tell(self) -> None:
-        """Raises AssertionError for whatever did not hold."""
+        """Raises AssertionError if something did not hold."""
         a, b = (self._pair.clusters[name].bootstrap for name in "AB")
         if self._reconciles:
             await asyncio.to_thread(UncleanSource.topic_of, self._pair.clusters["A"], self._topic)
@@ -166,13 +166,13 @@ class Story:
         await asyncio.to_thread(write, a, self._topic, BEFORE, "a")
         there = await self._go(FAILOVER)
         await self._kept(there, b)
-        await asyncio.to_thread(write, a, self._topic, LOST, "discarded")  # behind the cut: the failback's to discard
+        await asyncio.to_thread(write, a, self._topic, LOST, "discarded")  # above the cut: the failback discards them
         local = await asyncio.to_thread(write, b, self._topic, BEFORE, "b")
         back = await self._go(FAILBACK)
         back.acknowledged |= local.acknowledged
         await self._kept(back, a)
         values = set((await asyncio.to_thread(read, a, self._topic)).values())
-        assert not any(value.startswith("discarded") for value in values), "records behind the cut are still on A"
+        assert not any(value.startswith("discarded") for value in values), "records above the cut are still on A"
         await asyncio.to_thread(write, a, self._topic, HOME, "home")
 
     def _new_topic(self) -> str:
@@ -195,7 +195,7 @@ class Story:
             await mirror.until_state(S.MIRRORING, MOVED_S)
             mirror = await self._carry(stack, mirror, leg, step, told)
             if writer is not None and leg == FAILBACK:
-                await asyncio.to_thread(writer.stop)  # what the clients were told is to be carried before they move
+                await asyncio.to_thread(writer.stop)  # acknowledged records must be mirrored before clients move
                 await self._carried(mirror, max(told.acknowledged) + 1)
             carried = mirror.led().high_watermark or 0
             mirror = await self._unless(stack, mirror, step, "stop.", lambda m: m.ask(S.STOPPING))
@@ -208,7 +208,7 @@ class Story:
         return told
 
     async def _start(self, stack: AsyncExitStack, leg: str, step: str) -> Mirror:
-        """A process that dies at the step, if one is named."""
+        """Start a process that dies at the step, if one is named."""
         mirror = await stack.enter_async_context(running(self._pair, *LEGS[leg], **self._settings))
         mirror.process.crash.at = step
         return mirror
@@ -218,12 +218,12 @@ class Story:
         return {"design": {}, **({"replicas": 2} if self._reconciles else {})}
 
     async def _stopped(self, leg: str) -> None:
-        """The mirror has ended in this leg."""
+        """Wait until the mirror has stopped in this leg."""
 
     async def _unless(
         self, stack: AsyncExitStack, mirror: Mirror, step: str, prefix: str, act: Callable[[Mirror], Awaitable[None]]
     ) -> Mirror:
-        """Do it; where the step is one of it, see the process die there, and go on with another process."""
+        """Run it; if the step is part of it, the process dies there, and another process continues."""
         if not step.startswith(prefix):
             await act(mirror)
             return mirror
@@ -242,7 +242,7 @@ class Story:
         return await self._next(stack, mirror)
 
     async def _next(self, stack: AsyncExitStack, mirror: Mirror) -> Mirror:
-        """The process that goes on for one that has died at the step."""
+        """The process that continues after one died at the step."""
         await mirror.process.stop()
         return await stack.enter_async_context(again(mirror))
 
@@ -250,7 +250,7 @@ class Story:
         self.seconds = time.monotonic() - self._killed_at
 
     async def _carry(self, stack: AsyncExitStack, mirror: Mirror, leg: str, step: str, told: Told) -> Mirror:
-        """Let some records come over; with an unclean election on the source where the step is one of a reconcile."""
+        """Mirror some records; with an unclean election on the source if the step is part of a reconcile."""
         source = self._pair.clusters[LEGS[leg][0]]
         if not step.startswith("reconcile."):
             await self._carried(mirror, mirror.led().log_end + NEW if not self._reconciles else mirror.led().log_end)
@@ -289,17 +289,17 @@ class Story:
         await until(reached, MOVED_S, lambda: f"offset {offset} on every follower in sync")
 
     async def _kept(self, told: Told, destination: str) -> None:
-        """Both clusters' replicas agree below the cut, and what clients were told of below it stands there."""
+        """All replicas agree below the cut, and acknowledged records below it are at their offsets."""
         deadline = time.monotonic() + SHOWN_S
         while (wrong := await self._wrong_below(told.cut)) and time.monotonic() < deadline:
-            await asyncio.sleep(0.25)  # what followers show ends at the high watermark that they know
+            await asyncio.sleep(0.25)  # followers serve reads up to the high watermark that they know
         assert not wrong, wrong
         values = await asyncio.to_thread(read, destination, self._topic)
         gone = {o: v for o, v in told.acknowledged.items() if o < told.cut and values.get(o) != v}
         assert not gone, f"{len(gone)} acknowledged records are not where they were: {dict(list(gone.items())[:3])}"
 
     async def _wrong_below(self, cut: int) -> str:
-        """What is wrong with the replicas of both clusters below an offset; nothing when they are equal up to it."""
+        """How replicas of the clusters differ below an offset; empty when they are equal up to it."""
         logs = {}
         for name in ("A", "B"):
             bootstrap = self._pair.clusters[name].bootstrap
@@ -334,14 +334,14 @@ HEAD: Final = """# Kills at every step
 
 <!-- Written by `python -m tests.cluster.step_runs docs/crash-points.md` on real clusters; do not edit. -->
 
-The reference mirror (`strict`) is killed once at each named step of its life, in a failover (A→B) or in the failback
-after it (B→A), while a client writes to the source; another process is started at once. *held* says that the step was
-reached and the process died there, that the partition came to where it had been asked to be, that all replicas of both
-clusters are byte-identical below the cut, that every acknowledged record below the cut is readable at its offset on the
-destination, and that both clusters take writes again. For the steps of a reconcile an unclean election on the source
-is made first. A failover has no `prepare.in_sync`: the mirror made the topic and leads it from the start. *seconds*:
-from the kill until the mirror was where it had been asked to be. In a whole run the same kills are the nemesis
-`mirror-crash`. What is not in the table was not run since it was written last (`… OUT.md missing` runs that).
+The reference mirror (`strict`) is killed once at each named step, in a failover (A→B) or in the failback after it
+(B→A), while a client writes to the source; another process is started at once. *held*: the process died at the step,
+the partition reached the requested state, all replicas of both clusters are byte-identical below the cut, every
+acknowledged record below the cut is readable at its offset on the destination, and both clusters accept writes again.
+Steps of a reconcile follow an unclean election on the source. A failover has no `prepare.in_sync`: the mirror creates
+the topic and leads it from the start. *seconds*: from the kill until the partition was in the requested state. In a
+whole run the same kills are the nemesis `mirror-crash`. Steps that are not in the table have not been run since the
+table was last written (`… OUT.md missing` runs them).
 
 | leg | step | outcome | seconds |
 |---|---|---|---|
@@ -355,7 +355,7 @@ def table(head: str, rows: Sequence[Row]) -> str:
 
 
 def put_right(pair: RunningTopology) -> None:
-    """After a story that did not get to its end: every node runs, and what a dead mirror leads goes to real brokers.
+    """After a story that did not finish: start every node, and move what a dead mirror leads to real brokers.
 
     The topic stays: deleting one that a dead mirror leads can make Kafka 4.3.1's controller refuse every registration.
     """
@@ -369,7 +369,7 @@ def put_right(pair: RunningTopology) -> None:
 
 
 def stored(out: Path) -> list[Row]:
-    """The rows of a table that was written before."""
+    """The rows of a table written earlier."""
     if not out.exists():
         return []
     found = re.findall(
@@ -379,7 +379,7 @@ def stored(out: Path) -> list[Row]:
 
 
 def main(out: Path, wanted: Sequence[str], *, kind: type[Story] = Story, head: str = HEAD) -> int:
-    """Run all, those that are wanted, or those that the table does not say held; its other rows stay."""
+    """Run all steps, the given ones, or those that the table does not list as held; its other rows stay."""
     images = ensure_images(connect())
     name = f"steps-{secrets.token_hex(3)}"
     spec = TopologySpec(run_id=name, images=images, clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")))

@@ -64,7 +64,7 @@ def test_every_send_is_acknowledged_read_live_and_read_again_at_the_end(
     empty_polls = [
         op for op in ops if (op["f"], op["type"], op["phase"]) == ("poll", "ok", "load") and not op["records"]
     ]
-    assert any(op["cluster"] == "B" for op in empty_polls)  # proof of life, about one a second
+    assert any(op["cluster"] == "B" for op in empty_polls)  # the consumer is alive, about one a second
     seconds = (ops[-1]["time_ns"] - ops[0]["time_ns"]) / 1e9
     assert len(empty_polls) <= 4 * (seconds + 2)
 
@@ -99,7 +99,7 @@ def test_committed_records_are_visible_and_aborted_ones_lie_in_the_log_unseen(
     assert len({op["client"] for op in ops if op["f"] == "txn"}) == 2
 
 
-def test_a_topic_that_appears_late_is_read_from_its_start_and_is_never_created_by_looking(
+def test_a_topic_that_appears_late_is_read_from_its_start_and_never_created_by_readers(
     pair: RunningTopology, run_dir: Path, topic: str
 ) -> None:
     b = pair.clusters["B"]

@@ -1,4 +1,4 @@
-"""The workload `append` under faults on a real pair: what its history says while brokers die and logs are cut."""
+"""The workload `append` under faults on a real pair: its history while brokers die and logs are truncated."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_load_stops_in_time_while_its_cluster_is_paused_and_final_reads_say_wh
     assert_complete(late)
 
 
-def test_a_partition_without_a_leader_costs_the_others_nothing(
+def test_a_partition_without_a_leader_does_not_affect_the_others(
     pair: RunningTopology, run_dir: Path, topic: str
 ) -> None:
     a = pair.clusters["A"]
@@ -158,7 +158,7 @@ def test_a_fenced_transactional_producer_is_replaced_and_its_open_transaction_do
 def test_a_position_outside_the_log_is_recorded_and_reading_goes_on_at_the_log_start(
     pair: RunningTopology, run_dir: Path, topic: str
 ) -> None:
-    """The log is cut under a live consumer: its topic is deleted and made again, shorter."""
+    """The log shrinks under a live consumer: its topic is deleted and recreated, shorter."""
     a = pair.clusters["A"]
     with recording(pair, run_dir, topic, topics=1, partitions=1, consumers=1) as run:
         name = f"{topic}-append-0"
@@ -234,7 +234,7 @@ def test_an_unclean_election_on_a_leaves_a_history_that_shows_the_loss(
     check_well_formed(ops)
     assert_complete(reads)
     lost = {value for place, value in acknowledgements(ops) if log.get(place) != value}
-    assert len(lost) >= 20  # what the leader had acknowledged alone
+    assert len(lost) >= 20  # acknowledged by the leader alone
     assert lost.isdisjoint(log.values())
     assert polled(ops, cluster="A", phase="final", isolation="read_uncommitted") == log
     live = [r for op in ops if (op["f"], op["phase"]) == ("poll", "load") for r in op["records"]]

@@ -1,4 +1,5 @@
-"""Evidence from real brokers: every replica's log, also of frozen and dead brokers, and looks that never wait long."""
+"""Evidence from real brokers: every replica's log, also of frozen and dead brokers, and snapshots that never wait
+long."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ def test_all_replicas_are_captured_byte_for_byte_also_from_frozen_and_dead_broke
             assert copies[0] == copies[1] == copies[2]
             assert (run_dir / "evidence" / letter / "1" / name / "leader-epoch-checkpoint").exists()
             assert (run_dir / "evidence" / letter / "1" / name / "partition.metadata").exists()
-        assert len(segments(run_dir / "evidence" / letter / "1" / folders[0])) == 3  # it rolled: 2.5 MB by 1 MB
+        assert (
+            len(segments(run_dir / "evidence" / letter / "1" / folders[0])) == 3
+        )  # it rolled: 2.5 MB in segments of 1 MB
         assert b"c1" in segments(run_dir / "evidence" / letter / "2" / folders[1])[f"{0:020d}.log"]
         assert (run_dir / "evidence" / letter / "1" / "log-start-offset-checkpoint").exists()
     assert not list((run_dir / "evidence").rglob("*other*"))
@@ -102,7 +105,7 @@ def test_a_broker_that_cannot_be_read_does_not_keep_the_others_from_being_captur
     assert sorted(report.replicas["B"]) == [1, 2, 3]
 
 
-def test_looks_tell_every_replicas_ends_and_the_topics_configs(
+def test_snapshots_have_every_replicas_log_ends_and_the_topics_configs(
     pair: RunningTopology, written: str, recorder: RunRecorder
 ) -> None:
     assert look_all(pair, recorder, look=FINAL_LOOK) == []
@@ -151,7 +154,7 @@ def test_a_new_leaders_epoch_is_seen(pair: RunningTopology, written: str, record
             time.sleep(0.2)
         view.close()
         notes = look_log_ends(a, [written], recorder, look=LOAD_LOOK)
-        assert notes == []  # a broker that the controller has fenced is not asked
+        assert notes == []  # no requests to a broker that the controller has fenced
         ends = [r for r in rows(recorder, "log_ends") if r["partition"] == 0]
         assert sorted(str(r["broker"]) for r in ends) == sorted(str(n) for n in {1, 2, 3} - {leader})
         (row,) = [r for r in ends if r["broker"] == r["leader"]]
@@ -160,7 +163,7 @@ def test_a_new_leaders_epoch_is_seen(pair: RunningTopology, written: str, record
         a.brokers[leader].start()
 
 
-def test_the_sampler_goes_on_beside_a_frozen_broker_and_says_what_it_missed(
+def test_the_sampler_continues_with_a_frozen_broker_and_reports_what_it_missed(
     pair: RunningTopology, written: str, recorder: RunRecorder
 ) -> None:
     a = pair.clusters["A"]
@@ -179,7 +182,7 @@ def test_the_sampler_goes_on_beside_a_frozen_broker_and_says_what_it_missed(
     looks: dict[str, list[int]] = {}
     for row in rows(recorder, "log_ends"):
         looks.setdefault(str(row["cluster"]), []).append(int(str(row["time_ns"])))
-    for letter, longest_s in (("A", 6.5), ("B", 2.0)):  # A: a time-out for metadata, and one for each kind of question
+    for letter, longest_s in (("A", 6.5), ("B", 2.0)):  # A: a timeout for metadata, and one for each kind of request
         times = sorted(set(looks[letter]))
         gaps = [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(times)]
         print(f"\n{letter}: {len(times)} looks, longest gap {max(gaps):.1f} s")

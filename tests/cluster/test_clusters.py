@@ -23,7 +23,7 @@ Produce = Callable[..., None]
 Read = Callable[..., list[bytes]]
 
 
-def test_ids_differ_and_every_broker_says_its_own(pair: RunningTopology) -> None:
+def test_ids_differ_and_every_broker_reports_its_own(pair: RunningTopology) -> None:
     a, b = pair.clusters["A"], pair.clusters["B"]
     assert a.cluster_id != b.cluster_id
     for cluster in (a, b):
@@ -154,7 +154,7 @@ def test_fetch_from_a_broker_at_work(pair: RunningTopology, topic: str, tmp_path
     cluster = pair.clusters["B"]
     cluster.create_topic(topic, partitions=2, replication=3)
     produce(cluster.bootstrap, topic, [b"first" * 100] * 50, partition=1)
-    empty = f"{cluster.data_dir}/{topic}-0/00000000000000000000.log"  # a follower makes its folder a little later
+    empty = f"{cluster.data_dir}/{topic}-0/00000000000000000000.log"  # a follower creates its folder a little later
     wait_until(lambda: cluster.brokers[1].exec(["test", "-f", empty]).exit_code == 0, timeout_s=20, what=empty)
     with ThreadPoolExecutor() as pool:
         writing = pool.submit(produce, cluster.bootstrap, topic, [b"more" * 1000] * 2000, partition=1)
@@ -216,7 +216,7 @@ def test_active_controller_is_the_quorums_leader(pair: RunningTopology) -> None:
     )
 
 
-def test_looks_stay_quick_beside_a_paused_broker(pair: RunningTopology, topic: str) -> None:
+def test_snapshots_stay_quick_with_a_paused_broker(pair: RunningTopology, topic: str) -> None:
     cluster = pair.clusters["A"]
     cluster.create_topic(topic, partitions=3, replication=3)
     follower = next(node_id for node_id in cluster.brokers if node_id != cluster.active_controller())

@@ -1,6 +1,6 @@
-"""Installing and starting the engine: a second `dockerd` in a network and mount namespace of its own.
+"""Installing and starting the engine: a second `dockerd` in its own network and mount namespaces.
 
-The engine that runs is never touched: nothing of the second one is in the host's network.
+The running engine is never touched: nothing of the second one is in the host's network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs root, unshare and an installed dockerd on this machine",
 )
 
-# Runs inside the namespaces: start, start again, make a network, and end what was started.
+# Runs inside the namespaces: start, start again, create a network, and end what was started.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path

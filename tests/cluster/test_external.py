@@ -1,4 +1,4 @@
-"""A mirror described in a TOML file, on real clusters: the example carries, tells what its file says, and ends."""
+"""A mirror described in a TOML file, on real clusters: the example mirrors, reports as its file says, and ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ describe = ["sh", "-c", "test -s /etc/mirror.properties && echo '[{\\"topic\\": 
 
 @pytest.fixture
 def mirror(pair: RunningTopology, images: ImageSet, topic: str, tmp_path: Path) -> Iterator[Mirror]:
-    """The example with a `describe`; afterwards nothing of it is left."""
+    """The example with a `describe`, removed afterwards."""
     pair.clusters["A"].create_topic(topic, partitions=1, replication=3)
     file = tmp_path / "mirror.toml"
     head, contract, rest = EXAMPLE.read_text().partition('contract = "mm2-at-least-once"\n')
@@ -53,7 +53,7 @@ def mirror(pair: RunningTopology, images: ImageSet, topic: str, tmp_path: Path) 
     forget(pair, [topic])
 
 
-def test_the_example_carries_and_tells_its_cut(
+def test_the_example_mirrors_and_reports_its_cut(
     pair: RunningTopology, mirror: Mirror, topic: str, tmp_path: Path
 ) -> None:
     a, b = pair.clusters["A"], pair.clusters["B"]

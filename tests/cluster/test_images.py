@@ -1,4 +1,4 @@
-"""The images on a real engine: built, pulled, refused; what is in them; what a broker formatted in them can do."""
+"""The images on a real engine: built, pulled, refused; their contents; brokers formatted in them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 @pytest.fixture(scope="module")
 def official(engine_client: docker.DockerClient, images: ImageSet) -> Iterator[str]:
-    """An image with the official layout and nothing of ours but the jars: another Java folder, user, no iptables."""
+    """An image with the official layout and only our jars: another Java folder and user, no iptables."""
     name = f"shatterproof-test/official-{secrets.token_hex(3)}:1"
     engine_client.images.build(fileobj=io.BytesIO(OFFICIAL.format(kafka=images.kafka).encode()), tag=name, rm=True)
     yield name
@@ -121,7 +121,7 @@ def features(broker: Container) -> dict[str, str]:
     return dict(re.findall(r"Feature: (\S+).*FinalizedVersionLevel: (\S+)", text))
 
 
-def test_present_images_are_only_looked_at(engine_client: docker.DockerClient, images: ImageSet) -> None:
+def test_present_images_are_not_rebuilt(engine_client: docker.DockerClient, images: ImageSet) -> None:
     said: list[str] = []
     began = time.monotonic()
     assert ensure_images(engine_client, on_progress=lambda image, line: said.append(f"{image} {line}")) == images
@@ -184,7 +184,7 @@ def test_signals_reach_the_broker_and_its_data_stays(images: ImageSet, broker: B
     assert inside(container, "cat", "/data/kafka/meta.properties") == before
 
 
-def test_a_foreign_image_is_used_beside_our_tools(
+def test_a_foreign_image_is_used_with_our_tools(
     engine_client: docker.DockerClient, images: ImageSet, official: str
 ) -> None:
     found = ensure_images(engine_client, kafka_image=official)
@@ -220,7 +220,7 @@ def test_toxiproxy_runs(engine_client: docker.DockerClient, images: ImageSet) ->
     assert "2.12.0" in output.decode()
 
 
-def test_the_reference_mirror_says_what_its_settings_lack(engine_client: docker.DockerClient, images: ImageSet) -> None:
+def test_the_reference_mirror_reports_bad_settings(engine_client: docker.DockerClient, images: ImageSet) -> None:
     with pytest.raises(docker.errors.ContainerError) as caught:
         engine_client.containers.run(images.reference, ["/none.json"], remove=True, labels={LABEL: "test"})
     assert caught.value.exit_status == EXIT_USAGE

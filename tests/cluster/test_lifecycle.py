@@ -1,4 +1,4 @@
-"""Topologies begin and end: two at once, clear errors at start, nothing left after stop or after a `kill -9`."""
+"""Topologies start and end: two at once, clear errors at start, nothing left after stop or after a `kill -9`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ NewRunId = Callable[[], str]
 SMALL = (ClusterSpec(name="A", brokers=1),)
 
 
-def test_a_second_topology_disturbs_nobody(
+def test_a_second_topology_does_not_disturb_the_first(
     pair: RunningTopology, images: ImageSet, clients: DockerClients, new_run_id: NewRunId, run_dir: Path
 ) -> None:
-    """A second one, one broker and a separate controller, beside the session's pair."""
+    """One broker and a separate controller, next to the session's pair."""
     clusters = (ClusterSpec(name="A", brokers=1, separate_controllers=1, config={"log.retention.ms": "123456789"}),)
     spec = TopologySpec(run_id=new_run_id(), images=images, clusters=clusters)
     with start_topology(spec, logs_dir=run_dir / "logs") as other:
@@ -80,7 +80,7 @@ def test_a_second_topology_disturbs_nobody(
             start_topology(spec)
         assert len(labelled_objects(clients, run=spec.run_id)) == 4 + 1 + 2  # containers, network, volumes
         assert not {found.run_id for found in stray_objects(clients)} & {spec.run_id, pair.run_id}
-        assert clean(clients, run=spec.run_id) == [], "what has a living owner is nobody's to clean"
+        assert clean(clients, run=spec.run_id) == [], "objects of a living owner are not cleaned"
     assert labelled_objects(clients, run=spec.run_id) == []
     assert len(labelled_objects(clients, run=pair.run_id)) == 7 + 1 + 6
     saved = {path.name: path.read_text() for path in (run_dir / "logs").iterdir()}
@@ -135,7 +135,7 @@ def test_taken_address(pair: RunningTopology, images: ImageSet) -> None:
 
 
 def test_networks_made_at_once_get_subnets_of_their_own(clients: DockerClients, new_run_id: NewRunId) -> None:
-    """The same seed for all: they try the same subnets in the same order, as two runs might."""
+    """All have the same seed, so they try the same subnets in the same order, as two runs might."""
     runs = [new_run_id() for _ in range(4)]
     owner = label.this_process()
 

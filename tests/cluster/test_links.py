@@ -1,4 +1,4 @@
-"""The links through toxiproxy really cut, really slow down, and really heal, on real brokers."""
+"""The links through toxiproxy really cut, slow down and heal, on real brokers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_cut_has_a_direction(pair: RunningTopology) -> None:
     link = _link(pair)
 
     def sent_on(direction: Direction) -> tuple[int, int]:
-        """Bytes that passed towards and from the cluster while a request of 20 kB was tried."""
+        """Bytes that passed towards and from the cluster during a request of 20 kB."""
         link.cut("black_hole", direction=direction, brokers=[1])
         before = link.bytes()[1]
         connection = Connection(link.address(1))

@@ -1,4 +1,4 @@
-"""MirrorMaker 2 on real clusters: it carries, only through the links; it comes back; what it says of itself is so."""
+"""MirrorMaker 2 on real clusters: it mirrors through the links only, comes back after kills, and reports correctly."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def count_from_now(node: Node, *, proxy: str) -> None:
     assert node.net(script).exit_code == 0
 
 
-def test_exactly_once_carries_everything_through_the_links_and_drops_aborted_data(
+def test_exactly_once_mirrors_everything_through_the_links_and_drops_aborted_data(
     pair: RunningTopology, images: ImageSet, topics: list[str], recorder: RunRecorder
 ) -> None:
     a, b = pair.clusters["A"], pair.clusters["B"]
@@ -104,14 +104,14 @@ def test_exactly_once_carries_everything_through_the_links_and_drops_aborted_dat
         assert proxy in peers
         assert peers <= {proxy, node.address}
 
-        # Transactions, ending with an aborted one: the log's end on A is then not a record that can be carried.
+        # Transactions, ending with an aborted one: A's log then does not end with a record that can be mirrored.
         transaction(a.bootstrap, topics[0], ["c1", "c2"], commit=True, partition=2)
         transaction(a.bootstrap, topics[0], ["a1", "a2"], commit=False, partition=2)
         assert_caught_up(mirror, topics)
         assert values(a.bootstrap, topics[0], partition=2, isolation="read_uncommitted") == ["c1", "c2", "a1", "a2"]
         assert values(b.bootstrap, topics[0], partition=2, isolation="read_uncommitted") == ["c1", "c2"]
 
-        for _ in range(2):  # the second look at a partition at rest counts exactly
+        for _ in range(2):  # the second snapshot of an idle partition is exact
             assert look_mirror(mirror, recorder) == []
         states = rows(recorder, "mirror_states")
         assert {(row["topic"], row["partition"]) for row in states} == {(t, p) for t in topics for p in range(4)}
@@ -123,7 +123,7 @@ def test_exactly_once_carries_everything_through_the_links_and_drops_aborted_dat
         assert {p: s for p, (s, _) in cut.items() if p != (topics[0], 2)} == {
             p: end for p, end in source_ends.items() if p != (topics[0], 2)
         }
-        assert cut[topics[0], 2][0] == 3  # probe, c1, c2; the marker and the aborted records are nobody's position
+        assert cut[topics[0], 2][0] == 3  # probe, c1, c2; the marker and the aborted records do not count
         assert {s.state for s in mirror.describe()} == {PartitionState.STOPPED}
         assert {n.state() for n in mirror.nodes()} == {NodeState.STOPPED}
 
@@ -170,14 +170,14 @@ def test_a_killed_mirror_comes_back_by_itself_and_repeats_nothing(
         assert {s.state for s in mirror.describe()} == {PartitionState.MIRRORING}
 
 
-def test_a_failed_task_is_told_and_revived(
+def test_a_failed_task_is_reported_and_restarted(
     pair: RunningTopology, images: ImageSet, topics: list[str], recorder: RunRecorder
 ) -> None:
     a, b = pair.clusters["A"], pair.clusters["B"]
     with mm2(pair, images, topics) as mirror:
         mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
         assert mirror.revive() == []
-        for task in (0, 1):  # whoever takes over a task's transactional id fences that task, for good
+        for task in (0, 1):  # another producer with a task's transactional id fences that task for good
             usurper = Producer(
                 {"bootstrap.servers": b.bootstrap, "transactional.id": f"A-mm2-MirrorSourceConnector-{task}"}
             )
@@ -211,7 +211,7 @@ def test_default_names_at_least_once_and_a_topic_added_and_removed_later(
         mirror.await_carrying([first], recorder=recorder, timeout_s=CARRY_S)
         transaction(a.bootstrap, first, ["a1", "a2"], commit=False)
         assert_caught_up(mirror, [first])
-        # A read_uncommitted source consumer takes aborted records for plain ones.
+        # A read_uncommitted source consumer copies aborted records as plain ones.
         assert values(b.bootstrap, f"A.{first}") == ["a1", "a2"]
         assert f"A.{second}" not in b.topics()
 
@@ -238,7 +238,7 @@ def test_another_process_takes_over_and_group_offsets_are_synced(
         mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
         write(a.bootstrap, topics[0], [f"v{i}" for i in range(10)])
         commit(a.bootstrap, group, topics[0], 11)  # probe and ten records: the group is at the end
-        # On B the offset is another one (the mirror's own transaction markers), but the place is the same: the end.
+        # On B the offset differs (the mirror's own transaction markers), but it is the log end too.
         wait_until(
             lambda: resumes_at(b, recorder, group, topics[0]) == [],
             timeout_s=45,
@@ -261,7 +261,7 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 
 def resumes_at(cluster: Cluster, recorder: RunRecorder, group: str, topic: str) -> list[str] | None:
-    """What a consumer of this group would read on this cluster; None while the group has no offset there."""
+    """The records that this group would read next on this cluster; None while it has no offset there."""
     assert look_groups(cluster, recorder, groups=[group]) == []
     found = [row for row in rows(recorder, "group_offsets") if (row["group"], row["topic"]) == (group, topic)]
     if not found:

@@ -1,4 +1,4 @@
-"""Every nemesis on real clusters: it bites (seen by clients of the test's own), it is healed, all is well after."""
+"""Every nemesis on real clusters: it bites, as separate clients see, it is healed, and the clusters are healthy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Stage:
     def fault(
         self, nemesis: str, cluster: str, role: str, *, bites: bool = True, **params: object
     ) -> Iterator[FaultOutcome]:
-        """One live fault; afterwards everything must be healed, well and recorded."""
+        """One live fault; afterwards everything must be healed, healthy and recorded."""
         schedule = [spec(1, nemesis, cluster, role, at_s=0, duration_s=HOLD_S, **params)]
         conductor = Conductor(topology=self.pair, recorder=self.recorder, clock=self.recorder.clock, schedule=schedule)
         try:
@@ -74,7 +74,7 @@ class Stage:
 
     @staticmethod
     def settled(conductor: Conductor, *, timeout_s: float = 90) -> FaultOutcome:
-        """The only fault's outcome, once it is injected or will not be."""
+        """The only fault's outcome, once it is injected or given up."""
         return wait_until(
             lambda: next(
                 (o for o in conductor.outcomes() if o.state not in (FaultState.WAITING, FaultState.INJECTING)), None
@@ -85,13 +85,13 @@ class Stage:
         )
 
     def rows(self) -> list[dict[str, object]]:
-        """Table `faults` as it is on the disk."""
+        """Table `faults` as stored on disk."""
         self.recorder.flush()
         table = ds.dataset(self._run_dir / "faults", format="parquet").to_table().to_pylist()
         return sorted(table, key=lambda row: row["time_ns"])
 
     def well(self) -> None:
-        """Nodes run, every broker answers a client of its own, links carry metadata, and nobody is out of sync."""
+        """Nodes run, every broker answers a fresh client, links pass metadata, and no replica is out of sync."""
         for node in self.pair.nodes():
             assert node.state() is NodeState.RUNNING, node.name
         for cluster in self.pair.clusters.values():
@@ -259,7 +259,7 @@ def test_link_partition_keeps_a_client_from_the_cluster(stage: Stage, mode: str)
     with stage.fault("link-partition", "link", "all", link="A", mode=mode, direction="both"):
         assert not through_link(a)
         assert through_link(b)
-        assert all(served_by(node) for node in a.brokers.values())  # the clients' way is another
+        assert all(served_by(node) for node in a.brokers.values())  # clients do not use the link
     assert through_link(a)
 
 
@@ -273,7 +273,7 @@ def test_link_partition_of_some_brokers_leaves_the_others(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("direction", "arrives"), [("from_cluster", True), ("to_cluster", False)])
 def test_link_partition_one_way(stage: Stage, make_topic: Callable[[str], str], direction: str, arrives: bool) -> None:
-    """What is sent over a link without a way back arrives, and nobody learns of it."""
+    """Requests over a link that is cut one way arrive, and the responses do not."""
     b = stage.pair.clusters["B"]
     topic = make_topic("B")
     errors: list[object] = []
@@ -304,8 +304,8 @@ def test_link_degrade_slows_every_request(stage: Stage) -> None:
     assert request_s() < 0.3
 
 
-def test_link_degrade_says_when_a_narrow_link_was_not_pressed(stage: Stage) -> None:
-    """Bandwidth cannot be proven without traffic: an honest no."""
+def test_link_degrade_reports_a_bandwidth_limit_without_traffic(stage: Stage) -> None:
+    """Without traffic a bandwidth limit cannot be proven, so the fault does not claim that it bit."""
     with stage.fault("link-degrade", "link", "all", bites=False, link="A", mode="bandwidth", rate_kb_s=32):
         pass
 
@@ -349,7 +349,7 @@ def test_broker_kill_of_the_active_controller(stage: Stage) -> None:
         )
 
 
-def test_broker_partition_leaves_clients_and_takes_replication(stage: Stage, make_topic: Callable[[str], str]) -> None:
+def test_broker_partition_cuts_replication_and_not_clients(stage: Stage, make_topic: Callable[[str], str]) -> None:
     a = stage.pair.clusters["A"]
     topic = make_topic("A")
     leader = a.partitions(topic)[0].leader
@@ -375,7 +375,7 @@ def test_unclean_election_on_a_loses_acknowledged_records(stage: Stage, make_top
     assert last - first + 1 >= 30
     stored = set(values(a, topic).values())
     lost = {value: offset for value, offset in before_heal.items() if value not in stored}
-    # what the nemesis says it lost was acknowledged to this client, and is gone; below it nothing is
+    # what the nemesis reports as lost was acknowledged to this client and is gone; nothing below it is
     assert set(range(first, last + 1)) <= set(lost.values())
     assert min(lost.values()) == first
     settings = a.admin().describe_configs([ConfigResource(ResourceType.TOPIC, topic)])
@@ -384,7 +384,7 @@ def test_unclean_election_on_a_loses_acknowledged_records(stage: Stage, make_top
 
 
 def claimed_loss(outcome: FaultOutcome) -> tuple[int, int]:
-    """First and last offset that the nemesis says were lost."""
+    """First and last offset that the nemesis reports as lost."""
     match = re.search(r"offsets (\d+) to (\d+) are lost", outcome.why)
     assert match, outcome.why
     return int(match[1]), int(match[2])
@@ -393,7 +393,7 @@ def claimed_loss(outcome: FaultOutcome) -> tuple[int, int]:
 def test_unclean_election_with_eligible_leader_replicas_loses_nothing(
     stage: Stage, make_topic: Callable[[str], str]
 ) -> None:
-    """With min.insync.replicas=2 one of the eligible is elected clean: the fault says that it did not bite."""
+    """With min.insync.replicas=2 an eligible replica is elected cleanly: the fault reports that it did not bite."""
     a = stage.pair.clusters["A"]
     topic = make_topic("A")
     with (
@@ -433,7 +433,7 @@ def test_a_second_victim_beyond_the_quorum_is_skipped_with_the_reason(stage: Sta
 
 @pytest.fixture(scope="module")
 def mirrored(session_pair: RunningTopology, images: ImageSet) -> Iterator[str]:
-    """MirrorMaker 2 carries this topic from A to B, for the tests below."""
+    """MirrorMaker 2 mirrors this topic from A to B, for the tests below."""
     topic = f"m-{secrets.token_hex(4)}"
     session_pair.clusters["A"].create_topic(topic, partitions=1, replication=3)
     with mm2(session_pair, images, [topic], contract="mm2-at-least-once"):
@@ -467,9 +467,9 @@ def test_mirror_pause_stops_the_flow(stage: Stage, mirrored: str) -> None:
 
 
 def test_unclean_election_on_b_loses_what_the_mirror_wrote(stage: Stage, mirrored: str) -> None:
-    """On B the mirror is the only writer: what B acknowledged to it and lost, it does not send again.
+    """On B the mirror is the only writer: it does not resend what B acknowledged and lost.
 
-    A partition beside it, whose only replica is the killed leader, has nobody else to lead it.
+    Another partition, whose only replica is on the killed leader, has no other leader.
     """
     a, b = stage.pair.clusters["A"], stage.pair.clusters["B"]
     leader = b.partitions(mirrored)[0].leader
@@ -489,7 +489,7 @@ def test_unclean_election_on_b_loses_what_the_mirror_wrote(stage: Stage, mirrore
     first, last = claimed_loss(outcome)
     carried(stage.pair, mirrored, "after the election", timeout_s=60)
     on_b = set(values(b, mirrored).values())
-    # a consumer had read them on B at these offsets; B has them no more, and A still has
+    # a consumer had read them on B at these offsets; B no longer has them, A still has
     gone = {offset: value for offset, value in seen.items() if first <= offset <= last and value not in on_b}
     assert len(gone) >= 10
     assert set(gone.values()) <= set(writer.acknowledged)
@@ -498,7 +498,7 @@ def test_unclean_election_on_b_loses_what_the_mirror_wrote(stage: Stage, mirrore
     assert missing <= set(values(a, mirrored).values())
 
 
-def test_mirror_kill_ends_the_process_and_it_carries_on_after_its_start(
+def test_mirror_kill_ends_the_process_and_it_resumes_after_its_start(
     stage: Stage, mirrored: str, engine_client: docker.DockerClient
 ) -> None:
     (mirror,) = stage.pair.mirrors

@@ -1,4 +1,4 @@
-"""The reference mirror's data plane and life cycle on real clusters; looks are at replicas' raw batches."""
+"""The reference mirror's data plane and life cycle on real clusters, checked by the replicas' raw batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.cluster.reference_run import (
 from tests.cluster.unclean_source import UncleanSource
 
 READ_ONLY = 44  # POLICY_VIOLATION
-OPEN_MS = 600_000  # how long a transaction may stay open, also on a busy machine
+OPEN_MS = 600_000  # transaction timeout, long enough for a busy machine
 
 
 def write(
@@ -111,7 +111,7 @@ def committed(bootstrap: str, topic: str) -> tuple[list[str], int]:
 
 
 def offsets(bootstrap: str, topic: str, partitions: int) -> list[dict[int, int]]:
-    """Partition → first offset, last stable offset, first offset at or after the epoch: each asked for all at once."""
+    """Partition → first offset, last stable offset, first offset at or after the epoch: one request for each."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     found = []
     for spec in (OffsetSpec.earliest(), OffsetSpec.latest(), OffsetSpec.for_timestamp(1)):
@@ -148,7 +148,9 @@ def test_offsets_of_all_partitions_are_the_source_s(pair: RunningTopology, topic
             deadline = time.monotonic() + 20
             for name, there in expected.items():
                 while (seen := await asyncio.to_thread(offsets, b.bootstrap, name, 6)) != there:
-                    assert time.monotonic() < deadline, seen  # followers hear of a high watermark with their next fetch
+                    assert time.monotonic() < deadline, (
+                        seen
+                    )  # followers learn of a high watermark with their next fetch
             await asyncio.to_thread(open_one.end)
             assert users in b.topics()
             assert "__mirror_state" not in b.topics()
@@ -216,9 +218,7 @@ def test_a_killed_follower_leaves_the_in_sync_set_and_comes_back(pair: RunningTo
     asyncio.run(body())
 
 
-def test_one_that_has_failed_is_begun_anew_though_its_followers_have_nothing_to_say(
-    pair: RunningTopology, topic: str
-) -> None:
+def test_a_failed_partition_is_restarted_though_its_fetch_sessions_are_idle(pair: RunningTopology, topic: str) -> None:
     a = pair.clusters["A"]
     a.create_topic(topic, partitions=2, replication=3)
     write(a.bootstrap, topic, 100, partitions=2)
@@ -235,16 +235,16 @@ def test_one_that_has_failed_is_begun_anew_though_its_followers_have_nothing_to_
             await in_thread(write, a.bootstrap, topic, 20, partitions=2)
             await mirror.until_at(60, 1)
             assert mirror.led(0).high_watermark == 50
-            await mirror.begin(topic)  # the leader is the same, so that followers mention the partition no more
+            await mirror.begin(topic)  # the leader is the same, so followers leave the partition out of their fetches
             await mirror.until_at(60)
-            assert mirror.led(0).leader_epoch > epoch  # it was cut: in an epoch of its own
+            assert mirror.led(0).leader_epoch > epoch  # it was truncated: in a new epoch
             await identical(pair, topic, (0, 1))
             await mirror.stop_mirroring()
 
     asyncio.run(body())
 
 
-def test_a_killed_process_goes_on_where_the_log_ends(pair: RunningTopology, topic: str, tmp_path: Path) -> None:
+def test_a_killed_process_resumes_at_the_log_end(pair: RunningTopology, topic: str, tmp_path: Path) -> None:
     a = pair.clusters["A"]
     a.create_topic(topic, partitions=2, replication=3)
     write(a.bootstrap, topic, 100, partitions=2)
@@ -290,7 +290,7 @@ async def _followers_have(pair: RunningTopology, topic: str, records: int) -> No
 @pytest.mark.parametrize(
     "step", ["prepare.led", "stop.offset_stored", "stop.transactions", "stop.tail_leveled", "stop.reassigned"]
 )
-def test_a_kill_at_a_step_is_taken_up_again(pair: RunningTopology, topic: str, step: str) -> None:
+def test_a_process_killed_at_a_step_resumes_it(pair: RunningTopology, topic: str, step: str) -> None:
     """With a transaction open at the stop: its marker is written once, and so is the reset record."""
     a, b = pair.clusters["A"], pair.clusters["B"]
     a.create_topic(topic, partitions=1, replication=3)
@@ -345,7 +345,7 @@ def test_what_a_stop_does_with_an_open_transaction(
     read: int,
     stable: int,
 ) -> None:
-    """Negated ids make brokers keep no producer state: a read_committed consumer reads aborted and open records."""
+    """Brokers keep no producer state for negated ids: a read_committed consumer reads aborted and open records."""
     a, b = pair.clusters["A"], pair.clusters["B"]
     a.create_topic(topic, partitions=1, replication=3)
     open_one = Transactions(a.bootstrap, topic)
@@ -415,7 +415,7 @@ def test_preserved_epochs_arrive_only_below_the_leader_epoch(
     asyncio.run(body())
 
 
-def test_followers_begin_anew_where_the_source_log_starts(pair: RunningTopology, topic: str) -> None:
+def test_followers_restart_at_the_source_log_start(pair: RunningTopology, topic: str) -> None:
     a, b = pair.clusters["A"], pair.clusters["B"]
     a.create_topic(topic, partitions=1, replication=3)
     write(a.bootstrap, topic, 100)

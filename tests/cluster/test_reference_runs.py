@@ -1,4 +1,4 @@
-"""Whole runs of the reference mirror as a user makes them: strict is valid under faults."""
+"""Whole runs of the reference mirror as a user starts them: strict is valid under faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes of the reference mirror on real clusters: one that joins later gets its share, byte by byte."""
+"""Several processes of the reference mirror on real clusters: one that joins later gets its share of partitions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PARTITIONS = 6
 
 
 def led_by(mirror: Mirror, topic: str) -> set[int]:
-    """Partitions of a topic that a process leads."""
+    """The partitions of a topic that a process leads."""
     found = (mirror.process.hub.by_name.get((topic, partition)) for partition in range(PARTITIONS))
     return {led.partition for led in found if led is not None and led.leading}
 
 
 async def put_late(bootstrap: str, records: Sequence[PartitionRecord]) -> None:
-    """Store records as if they had been on their way all the time."""
+    """Store records as if they had been delayed."""
     cluster = Cluster(bootstrap)
     try:
         store = StateStore(cluster, partitions=3, key=StateKey.MIRROR_TOPIC_PARTITION)
@@ -58,7 +58,7 @@ def test_a_process_that_joins_later_gets_its_share_under_load(
                     written += 1
                     share = led_by(two, topic)
                     if share and led_by(one, topic) == set(range(PARTITIONS)) - share:
-                        break  # a process hears with its next look that another one leads
+                        break  # a process learns with its next metadata snapshot that another one leads
                 assert share
                 assert led_by(one, topic) == set(range(PARTITIONS)) - share
                 records = two.process.lifecycle.records
@@ -78,7 +78,7 @@ def test_a_process_that_joins_later_gets_its_share_under_load(
     asyncio.run(body())
 
 
-def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_fenced_does_not_take_it_back(
+def test_a_process_takes_over_a_topic_unchanged_and_the_fenced_one_does_not_take_it_back(
     pair: RunningTopology, topic: str, produce: Callable[..., None]
 ) -> None:
     a, b = pair.clusters["A"], pair.clusters["B"]
@@ -91,7 +91,7 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
             for mirror in (one, two):
                 live = mirror.process.peers.live
                 await until(lambda live=live: live() == {100, 101}, 10, lambda live=live: str(live()))
-                await mirror.process.lifecycle.until_not_fenced()  # it has read what there was before the topic
+                await mirror.process.lifecycle.until_not_fenced()  # it has read all records before the topic's
             (found,) = [t for t in await one.process.mirrors.discover(one.name) if t.name == topic]
             await one.process.mirrors.add_topic(one.name, found)
             ours, theirs = one.process.lifecycle.records, two.process.lifecycle.records
@@ -104,7 +104,7 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
             one.process._tasks[0].cancel()  # no heartbeat more
             await until(lambda: 100 not in two.process.peers.live(), 15, lambda: str(two.process.peers.live()))
             await two.process.mirrors.add_topic(two.name, found)
-            # Its own were begun at offset 0; those of the other are taken over later, and as they are.
+            # Its own partitions begin at offset 0; the other's are taken over later, unchanged.
             assert {key: theirs[key].owner for key in one.keys} == dict.fromkeys(one.keys, 100)
             await until(lambda: all(theirs[key].owner == 101 for key in one.keys), 15, lambda: str(theirs))
             assert [theirs[key].cut for key in one.keys] == [None] * len(one.keys)
@@ -114,7 +114,7 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
             for partition in range(PARTITIONS):
                 await asyncio.to_thread(produce, b.bootstrap, topic, [b"local"], partition=partition)
 
-            assert {str(ours[key].state) for key in one.keys} == {"MIRRORING"}  # so it remembers
+            assert {str(ours[key].state) for key in one.keys} == {"MIRRORING"}  # as far as it knows
             remembered = [ours[key] for key in one.keys]
             with pytest.raises(MirrorError, match="had no word from the controller"):
                 await one.process.store.put(remembered)
@@ -124,7 +124,7 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
             back = asyncio.create_task(one.process.registration.keep())
             stopped = {key: theirs[key] for key in one.keys}
             await until(lambda: {key: ours[key] for key in one.keys} == stopped, 15, lambda: str(ours))
-            await asyncio.sleep(2)  # what it was about to do it would do now
+            await asyncio.sleep(2)  # now it does what it was about to do
             assert all(max(part.replicas) < 100 for part in b.partitions(topic))
             for partition in range(PARTITIONS):
                 logs = await replica_logs(b.bootstrap, topic, partition)
@@ -135,7 +135,7 @@ def test_one_that_does_not_know_a_topic_takes_it_over_as_it_is_and_one_that_was_
     asyncio.run(body())
 
 
-def test_what_only_a_dead_process_knew_of_is_taken_over_by_the_other(
+def test_topics_known_only_to_a_dead_process_are_taken_over(
     pair: RunningTopology, topic: str, produce: Callable[..., None]
 ) -> None:
     a = pair.clusters["A"]

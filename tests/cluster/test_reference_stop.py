@@ -1,4 +1,4 @@
-"""Stops of the reference mirror with transactions under way on the source, on real clusters."""
+"""Stops of the reference mirror with open transactions on the source, on real clusters."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def committed(bootstrap: str, topic: str, partition: int = 0) -> list[str]:
     raise AssertionError(f"{topic}-{partition} could not be read to its end")
 
 
-def test_what_three_clients_had_begun_before_the_stop_ends_as_on_the_source(pair: RunningTopology, topic: str) -> None:
-    """There is no moment without an open transaction. What began before the stop is whole on B."""
+def test_transactions_that_began_before_the_stop_end_as_on_the_source(pair: RunningTopology, topic: str) -> None:
+    """At every moment some transaction is open. Those that began before the stop are complete on B."""
     a, b = pair.clusters["A"], pair.clusters["B"]
     a.create_topic(topic, partitions=PARTITIONS, replication=3)
 
@@ -136,7 +136,7 @@ def test_what_three_clients_had_begun_before_the_stop_ends_as_on_the_source(pair
 def test_a_committed_transaction_with_its_marker_above_an_open_one(
     pair: RunningTopology, topic: str, switches: dict[str, str], ends_as_on_the_source: bool
 ) -> None:
-    """`before` begins, `open` begins and stays open, the stop is asked for, `before` commits on A."""
+    """`before` begins, `open` begins and stays open, the stop is requested, `before` commits on A."""
     a, b = pair.clusters["A"], pair.clusters["B"]
     a.create_topic(topic, partitions=1, replication=3)
     before, open_one = (Client(a.bootstrap, topic, f"{topic}-{name}") for name in ("before", "open"))
@@ -170,8 +170,8 @@ def committed_on_source(pair: RunningTopology, topic: str, open_one: Client) -> 
     return committed(pair.clusters["A"].bootstrap, topic)
 
 
-def test_a_source_that_does_not_answer_is_not_waited_for_long(pair: RunningTopology, topic: str) -> None:
-    """What was carried stays, what is open there is aborted, and the stop takes seconds."""
+def test_a_stop_does_not_wait_long_for_a_source_that_does_not_answer(pair: RunningTopology, topic: str) -> None:
+    """Mirrored records stay, their open transactions are aborted, and the stop takes seconds."""
     a, b = pair.clusters["A"], pair.clusters["B"]
     a.create_topic(topic, partitions=1, replication=3)
     client = Client(a.bootstrap, topic, topic)

@@ -1,6 +1,6 @@
 """The reference mirror's control side on real clusters with an authorizer: API, groups, configurations, ACLs, state.
 
-The process runs on this host; what it did is looked at with Kafka's own clients and raw requests.
+The process runs on this host; its effects are checked with Kafka's own clients and raw requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAME = "AB"
 
 @pytest.fixture(scope="module")
 def guarded(images: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTopology]:
-    """A and B, one broker each, both with an authorizer that takes everybody here for a super user."""
+    """A and B, one broker each, both with an authorizer for which all clients here are super users."""
     clusters = tuple(ClusterSpec(name=name, brokers=1, config=AUTHORIZER) for name in ("A", "B"))
     spec = TopologySpec(run_id=f"sync-{secrets.token_hex(4)}", images=images, clusters=clusters)
     with start_topology(spec, logs_dir=tmp_path_factory.mktemp("sync-logs")) as topology:
@@ -96,7 +96,7 @@ def on_bench(
     mirror_values: dict[str, str] | None = None,
     **more: Any,
 ) -> None:
-    """Run a body while topic is mirrored by a process of its own, and stop it then."""
+    """Run a body while a separate process mirrors the topic, then stop it."""
 
     async def whole() -> None:
         source = pair.clusters["A"].link_bootstrap
@@ -136,8 +136,8 @@ def member(bootstrap: str, group: str, topic: str) -> Iterator[Consumer]:
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    """As an administrator does. A new cluster has no coordinator yet: asked again."""
-    admin = KafkaAdmin({"bootstrap.servers": bootstrap})  # it must live until the answer is there
+    """Commit as an administrator. A new cluster has no coordinator yet, so it is retried."""
+    admin = KafkaAdmin({"bootstrap.servers": bootstrap})  # it must live until the response arrives
     deadline = time.monotonic() + 30
     while True:
         wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
@@ -170,7 +170,7 @@ def test_groups(guarded: RunningTopology, topic: str, produce: Callable[..., Non
             (None, 7, 7, 0),
             (7, 9, 9, 0),
         ]
-        # The last sync is part of the stop; afterwards nothing is carried.
+        # The last sync is part of the stop; afterwards nothing is synced.
         await bench.ask(commit, bench.bootstrap_a, f"g-{topic}", topic, 11)
         await bench.ask(bench.client.stop, NAME, [topic])
         await bench.until_state("STOPPED", topic)
@@ -328,7 +328,7 @@ def test_the_source_wins_over_local_rules_where_the_design_wants_it(guarded: Run
     on_bench(guarded, topic, body, design={**PLAIN, "acl_sync": "source_wins"})
 
 
-def test_new_partitions_appear_and_a_topic_made_again_fails(guarded: RunningTopology, topic: str) -> None:
+def test_new_partitions_appear_and_a_recreated_topic_fails(guarded: RunningTopology, topic: str) -> None:
     a = guarded.clusters["A"]
     a.create_topic(topic, partitions=1, replication=1)
 

@@ -1,4 +1,4 @@
-"""Unclean elections on the source, while a follower on the destination is dead: nothing of the lost log may stay."""
+"""Unclean elections on the source while a follower on the destination is dead: it must truncate the lost records."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ AGREED, WITH_LOST = 100, 140
 LONGER_THAN_LOST = 60
 
 
-def test_a_follower_that_was_dead_at_the_cut_is_cut_when_it_comes_back(pair: RunningTopology, topic: str) -> None:
-    """The mirror dies in between, so that only the leader epochs of the logs can tell what is to be cut."""
+def test_a_follower_that_was_dead_at_the_truncation_truncates_when_it_comes_back(
+    pair: RunningTopology, topic: str
+) -> None:
+    """The mirror dies in between, so that only the leader epochs of the logs show where to truncate."""
     a, b = pair.clusters["A"], pair.clusters["B"]
     UncleanSource.topic_of(a, topic)
     source = UncleanSource(a, topic)
@@ -32,7 +34,7 @@ def test_a_follower_that_was_dead_at_the_cut_is_cut_when_it_comes_back(pair: Run
             await asyncio.to_thread(b.brokers[dead].kill)
             await until(lambda: dead not in mirror.led().isr, 30, lambda: f"{dead} not in {mirror.led().isr}")
             await asyncio.to_thread(source.elect)
-            for n in range(2):  # behind the dead follower's end, in batches of their own
+            for n in range(2):  # after the dead follower's log end, in separate batches
                 await asyncio.to_thread(write, a.bootstrap, topic, LONGER_THAN_LOST // 2, tag=f"new{n}")
             await mirror.until_at(AGREED + LONGER_THAN_LOST, timeout_s=60)
         async with again(mirror) as resumed:

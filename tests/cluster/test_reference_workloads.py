@@ -1,4 +1,4 @@
-"""Workloads that tell right designs of the reference mirror from wrong ones, in whole runs on small clusters."""
+"""Workloads that distinguish right and wrong designs of the reference mirror, in whole runs on small clusters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.cluster.judged_run import judged, rows
 SHORT_LIVES = {"scenario": "failover", "brokers": 1, "client-life": 3, "max-records": 1, "time-limit": 6}
 
 
-def test_kept_producer_ids_swallow_what_short_lived_producers_write_after_a_failover(
+def test_kept_producer_ids_swallow_writes_of_short_lived_producers_after_a_failover(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """B's brokers give out the ids again that A's gave, and take acknowledged writes for those that were mirrored."""
+    """B's brokers assign the same producer ids as A's, and drop writes as duplicates of mirrored ones."""
     results = judged(images, tmp_path, spark, design="producer_ids=verbatim", **SHORT_LIVES)
     found = {a.kind: a.count for a in results.anomalies}
     assert found.get("pid_swallowed", 0) > 0
@@ -28,10 +28,10 @@ GROUPS_MOVE = {"workload": "groups", "scenario": "failover", "brokers": 1, "rate
 def test_groups_resume_on_the_destination_and_miss_nothing_but_with_raw_offsets(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Transactions open at the stop leave offsets beyond the destination's log: clamped, or copied as they are.
+    """Transactions that are open at the stop leave group offsets beyond the destination's log: clamped, or raw.
 
-    That needs a log that ends where the source's last stable offset stood: one that carries on until every transaction
-    is decided ends beyond most groups' offsets.
+    That needs a log that ends at the source's last stable offset: one that is mirrored on until every transaction is
+    decided ends beyond most groups' offsets.
     """
     ends_early = "fetch_limit=last_stable stop_at=carried"
     clamped = judged(images, tmp_path / "clamped", spark, design=ends_early, **GROUPS_MOVE)
@@ -71,7 +71,9 @@ def test_local_rules_and_configurations_are_left_alone_but_for_wrong_designs(
     assert wrong.verdict == "valid", [a.sentences() for a in wrong.forbidden] or wrong.why
 
 
-def test_what_expires_before_it_was_mirrored_is_told(images: ImageSet, tmp_path: Path, spark: SparkSession) -> None:
+def test_records_that_expire_before_they_are_mirrored_are_reported(
+    images: ImageSet, tmp_path: Path, spark: SparkSession
+) -> None:
     results = judged(images, tmp_path, spark, nemesis="retention", brokers=1, rate=100, **{"time-limit": 12})
     assert results.verdict == "valid", [a.sentences() for a in results.forbidden] or results.why
     told = [r for r in rows(tmp_path, "mirror_states") if r["error"]]

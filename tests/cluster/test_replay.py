@@ -1,4 +1,4 @@
-"""A test is run again on real clusters from its run.json alone: elsewhere, with the file of its mirror gone."""
+"""A test is rerun on real clusters from its run.json alone: elsewhere, without the file of its mirror."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs as a user makes them: verdicts, sabotage that must be seen, interrupts, kills, gates, two at once."""
+"""Whole runs as a user starts them: verdicts, sabotage that must be found, interrupts, kills, gates, two at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.cluster.as_user import SMALL, SMALL_ARGS, finish, left_of, shatter, w
 
 
 def wait_for_load(out: Path, process: subprocess.Popen[str] | None) -> Path:
-    """The run's folder, once its load is under way."""
+    """The run's folder, once its load is running."""
     folder = wait_for_phase(out, process, "load")
     time.sleep(3)  # some records
     return folder
@@ -51,7 +51,7 @@ def sabotaged(
     spark: SparkSession,
     **changes: Any,
 ) -> tuple[RunResult, Results]:
-    """Run a small test with a scenario of the test's own, and judge it."""
+    """Run a small test with a special scenario, and judge it."""
     plan = make_plan(parse_spec({**SMALL, "contract": "mm2-exactly-once", **changes}, where="test"))
     plan = replace(plan, scenario=Scenario(name="sabotage", about="the test's own", steps=scenario))
     result = run_test(plan, images=images, out=out, display=RichDisplay(Console()), interrupts=Interrupts())
@@ -82,7 +82,7 @@ def test_records_deleted_on_the_destination_are_mirror_loss_with_their_offsets(
     assert {a.kind for a in results.forbidden} <= {"mirror_loss", "retention_gap"}
 
 
-def test_a_mirror_that_died_before_the_end_lost_what_it_did_not_carry(
+def test_records_not_mirrored_by_a_dead_mirror_are_mirror_loss(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
     def die(steps: Any) -> None:
@@ -102,7 +102,7 @@ def test_a_mirror_that_died_before_the_end_lost_what_it_did_not_carry(
     ("node", "killed", "changes"),
     [("B-broker-2", False, {"brokers": 3}), ("toxiproxy", True, {}), ("mirror-1", False, {})],
 )
-def test_what_goes_for_good_in_the_load_is_unknown_and_nobodys_fault(
+def test_a_node_lost_for_good_under_load_is_unknown_without_anomalies(
     images: ImageSet,
     tmp_path: Path,
     spark: SparkSession,

@@ -1,6 +1,6 @@
-"""Every way out of a run and a gate, on real containers: signals, a closed pipe, a dead JVM, builds that are cut short.
+"""Every early end of a run and a gate, on real containers: signals, a closed pipe, a dead JVM, interrupted builds.
 
-Each ends within a bound and with a clear sentence; what was recorded is kept and is `unknown`; nothing is left running.
+Each ends in time with a clear sentence; recorded data is kept and judged `unknown`; nothing is left running.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ("number", "phase"),
     [(signal.SIGTERM, "provision"), (signal.SIGHUP, "load"), (signal.SIGINT, "final")],
 )
-def test_a_signal_winds_a_run_up(
+def test_a_signal_ends_a_run_in_order(
     number: signal.Signals, phase: str, tmp_path: Path, clients: DockerClients, spark: SparkSession
 ) -> None:
     process = shatter("run", *SMALL_ARGS, "--out", str(tmp_path), cwd=tmp_path)
@@ -69,7 +69,7 @@ def within(seconds: float, condition: Callable[[], Any], what: str) -> Any:
     pytest.fail(f"waited {seconds:g} s for {what}")
 
 
-def test_a_gate_survives_a_closed_pipe_a_dead_jvm_and_a_signal_in_its_winding_up(
+def test_a_gate_survives_a_closed_pipe_a_dead_jvm_and_a_signal_while_it_ends(
     tmp_path: Path, clients: DockerClients
 ) -> None:
     keys = "\n".join(f"{key} = {value}" for key, value in {**SMALL, "time-limit": 5, "rate": 60}.items())
@@ -123,7 +123,7 @@ def test_a_gate_survives_a_closed_pipe_a_dead_jvm_and_a_signal_in_its_winding_up
 
 
 def test_ctrl_c_while_an_image_is_built(tmp_path: Path, clients: DockerClients) -> None:
-    """A copy of the program whose toxiproxy image is not there yet, and takes long."""
+    """A copy of the program whose toxiproxy image is not built yet, and takes long."""
     for part in ("harness", "checkers", "nemeses", "workloads", "compose"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     mark = f"sleep 300.{secrets.randbelow(10**9)}"

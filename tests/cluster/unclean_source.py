@@ -1,4 +1,4 @@
-"""One unclean election on a cluster, step by step: records that only the leader has are acknowledged, and lost."""
+"""One unclean election on a cluster, step by step: records that only the leader has are acknowledged and lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IN_SYNC_S = 60.0
 
 
 class UncleanSource:
-    """A topic of one partition and two replicas, whose leader can be left alone. Its calls block."""
+    """A topic of one partition and two replicas; its leader can be left alone in the ISR. Calls block."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster, self._topic = cluster, topic
@@ -25,15 +25,15 @@ class UncleanSource:
 
     @staticmethod
     def topic_of(cluster: Cluster, topic: str) -> None:
-        """Create the topic: the leader alone may acknowledge."""
+        """Create the topic, so that the leader alone may acknowledge."""
         cluster.create_topic(topic, partitions=1, replication=2, config={"min.insync.replicas": "1"})
 
     def leave_alone(self) -> None:
-        """The other replica dies; what is acknowledged from now on will be lost."""
+        """Kill the other replica; records acknowledged from now on will be lost."""
         self._cluster.brokers[self.other].kill()
 
     def elect(self) -> None:
-        """The leader dies, the other one leads without what it lacks."""
+        """Kill the leader; the other one leads without those records."""
         assert self._cluster.partitions(self._topic)[0].isr == (self.leader,)
         self._cluster.brokers[self.leader].kill()
         self._cluster.brokers[self.other].start()
@@ -46,7 +46,7 @@ class UncleanSource:
         )
 
     def heal(self) -> None:
-        """The old leader comes back and cuts off what only it had."""
+        """The old leader comes back and truncates what only it had."""
         self._cluster.brokers[self.leader].start()
         self._cluster.await_full_isr(timeout_s=IN_SYNC_S)
 

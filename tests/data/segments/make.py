@@ -1,7 +1,7 @@
-"""Makes the segment files of this folder anew with a real broker; run by hand: `python make.py IMAGE`.
+"""Recreates the segment files of this folder with a real broker; run by hand: `python make.py IMAGE`.
 
-IMAGE is the Kafka image that `shatter images` builds. One broker runs for a minute; what it stored is copied here,
-beside what Kafka's own `DumpLogSegments` prints about it. Tests compare our decoder with that print.
+IMAGE is the Kafka image that `shatter images` builds. One broker runs for a minute; its files are copied here, with
+the output of Kafka's `DumpLogSegments` for each. Tests compare our decoder with that output.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TOPICS: dict[str, dict[str, str]] = {
 
 
 def mixed(producer: Producer, topic: str) -> None:
-    """Two batches with every shape of key, value and headers."""
+    """Two batches with all shapes of key, value and headers."""
     for batch in range(2):
         for i in range(6):
             producer.produce(topic, f"{topic}:{batch}:{i}".encode(), f"k{i}".encode(), 0)
@@ -93,7 +93,7 @@ def transactions(servers: str) -> None:
 
 
 def fill(servers: str) -> None:
-    """Create all topics and write what each is for."""
+    """Create all topics and write their records."""
     admin = AdminClient({"bootstrap.servers": servers})
     for future in admin.create_topics([NewTopic(t, 1, 1, config=c) for t, c in TOPICS.items()]).values():
         future.result(30)
@@ -153,7 +153,7 @@ def main(image: str) -> None:
 
 
 def keep(tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-    """Copy one file of the data folder when the tests use it."""
+    """Copy one file of the data folder if the tests use it."""
     path = Path(*Path(member.name).parts[1:])
     wanted = path.suffix == ".log" or path.name in ("partition.metadata",) or path.name.endswith("-checkpoint")
     source = tar.extractfile(member) if member.isfile() and wanted and not str(path).startswith("__") else None
@@ -164,7 +164,7 @@ def keep(tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
 
 
 def dump(image: str, run: str) -> None:
-    """What DumpLogSegments prints about each file, beside it as NNN.dump."""
+    """Store the output of DumpLogSegments for each file next to it, as NNN.dump."""
     for log in sorted((HERE / "A" / "1").rglob("*.log")):
         command = ["docker", "run", "--rm", "-i", "--label", f"shatterproof={run}", "--entrypoint", "sh", image, "-c"]
         name = f"/tmp/{log.name}"
