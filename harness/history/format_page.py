@@ -36,7 +36,7 @@ A run is a folder: `run.json`, and one folder of Parquet files per table. `shatt
 this form, also one from another program. Our own runs hold logs, results and a report in addition to the tables.
 
 - Files of a table end in `.parquet`; names that begin with a dot or an underscore are ignored. Each file is complete
-  in itself: it is written under another name, forced to the disk, then renamed. A run that was killed therefore lacks
+  in itself: it is written under another name, fsynced, then renamed. A run that was killed therefore lacks
   its last second or two, and nothing more. When a run has ended, its small files are joined into a few large ones.
 - The rows of one operation's records (`op_records`) are on the disk before its event (`ops`). After a kill there may
   be records without an event: join from `ops`.
@@ -61,20 +61,20 @@ this form, also one from another program. Our own runs hold logs, results and a 
 
 _JSONL: Final = """## Histories in JSON lines
 `shatter check FILE.jsonl --contract NAME` reads a history recorded by another program. One line is one event, a JSON
-object with `index` (integer, greater than that of the line before; holes are fine), `process` (string or integer),
+object with `index` (integer, greater than that of the line before; gaps are allowed), `process` (string or integer),
 `type` (`invoke`, `ok`, `fail`, `info`), `f`, and `time` (a number, in milliseconds). The other fields depend on `f`.
 A field that is absent is null; fields that are not named here are ignored. Values may be strings or numbers and are
 stored as text. A line has at most 64 MiB. `cluster` is A (source), B (destination) or C (end of a chain); any other
 name is refused.
 
-A process may have several operations under way. A completion belongs to the operation of its process that has the same
+A process may have several pending operations. A completion belongs to the operation of its process that has the same
 `op` (a string or an integer that an invoke and its completions share; or, on a completion, the `index` of an invoke
-without one). Where it has no `op`, it belongs to the oldest operation under way of its process and `f` about the same
+without one). Where it has no `op`, it belongs to the oldest pending operation of its process and `f` about the same
 thing: the same `value` of a send, group, partition and `offset` of a commit, `txn` of a transaction's step; a second
-completion about the same thing belongs to the same invoke; else to the oldest one under way of the same topic and
+completion about the same thing belongs to the same invoke; else to the oldest pending one of the same topic and
 partition; one without any invoke belongs to itself (`invoke_index` = `index`). Snapshots (dumps, offsets, lists) count
-when their type is `ok` or `info`. Acts of an administrator or a mirror count when they are `ok`, or an `info` without
-an invoke; the `info` of an invoked operation means that its outcome is unknown.
+when their type is `ok` or `info`. Actions of an administrator or a mirror count when they are `ok`, or an `info`
+without an invoke; the `info` of an invoked operation means that its outcome is unknown.
 
 A topic may be deleted and recreated. Operations, and snapshots of logs, that overlap the time from the invoke of
 `delete_topic` to the `ok` of `create_topic` may concern either topic, so no anomaly is derived from them; therefore

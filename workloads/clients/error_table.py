@@ -2,7 +2,6 @@
 
 `fail` means that it did not happen, `info` that it may have happened or may still happen. A wrong `fail` produces a
 false anomaly, a wrong `info` only hides one; so `info` is the default, and every `fail` has its reason in the row.
-`docs/error-table.md` can be generated from `ROWS`.
 
 The meaning of a row depends on what the client was doing (`Context`):
 
