@@ -143,7 +143,7 @@ def end_of(bootstrap: str, topic: str) -> int:
     """High watermark of the partition."""
     with closing(ClusterView(bootstrap)) as view:
         found = view.leader_ends([topic])[topic, 0]
-    assert found is not None, f"nobody leads {topic}"
+    assert found is not None, f"{topic} has no leader"
     return found
 
 
@@ -203,7 +203,7 @@ class Story:
             if step.startswith("stop."):
                 self._ended()
             told.cut = mirror.record().last_mirrored
-            assert told.cut >= carried, f"the cut is {told.cut}, below what all followers had: {carried}"
+            assert told.cut >= carried, f"the cut is {told.cut}, below the end of all followers: {carried}"
             await self._stopped(leg)
         return told
 

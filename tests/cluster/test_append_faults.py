@@ -155,7 +155,7 @@ def test_a_fenced_transactional_producer_is_replaced_and_its_open_transaction_do
     assert acknowledged(ops, "txn").items() <= visible.items()
 
 
-def test_a_position_outside_the_log_is_recorded_and_reading_goes_on_at_the_log_start(
+def test_a_position_outside_the_log_is_recorded_and_reading_resumes_at_the_log_start(
     pair: RunningTopology, run_dir: Path, topic: str
 ) -> None:
     """The log shrinks under a live consumer: its topic is deleted and recreated, shorter."""

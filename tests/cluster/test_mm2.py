@@ -84,7 +84,7 @@ def test_exactly_once_mirrors_everything_through_the_links_and_drops_aborted_dat
         (node,) = mirror.nodes()
         count_from_now(node, proxy=proxy)
         took = mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
-        print(f"\nfirst probes carried {time.monotonic() - began:.1f} s after the start")
+        print(f"\nfirst probes mirrored {time.monotonic() - began:.1f} s after the start")
         assert set(took) == {(t, p) for t in topics for p in range(4)}
 
         # Bytes: what the mirror exchanges with toxiproxy is what toxiproxy exchanges with the brokers.
@@ -164,7 +164,7 @@ def test_a_killed_mirror_comes_back_by_itself_and_repeats_nothing(
         node.start()
         began = time.monotonic()
         mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
-        print(f"\ncarries again {time.monotonic() - began:.1f} s after its start")
+        print(f"\nmirrors again {time.monotonic() - began:.1f} s after its start")
         assert_caught_up(mirror, topics)
         assert values(b.bootstrap, topics[0]) == [f"v{i}" for i in range(3000)] + [f"w{i}" for i in range(500)]
         assert {s.state for s in mirror.describe()} == {PartitionState.MIRRORING}
@@ -250,7 +250,7 @@ def test_another_process_takes_over_and_group_offsets_are_synced(
         first.kill()
         began = time.monotonic()
         mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
-        print(f"\n{second.name} alone carries {time.monotonic() - began:.1f} s after the other was killed")
+        print(f"\n{second.name} mirrors alone {time.monotonic() - began:.1f} s after the other was killed")
         assert first.state() is NodeState.STOPPED
 
 

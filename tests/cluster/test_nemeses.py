@@ -447,7 +447,7 @@ def carried(pair: RunningTopology, topic: str, value: str, *, timeout_s: float) 
     wait_until(
         lambda: topic in pair.clusters["B"].topics() and value in values(pair.clusters["B"], topic).values(),
         timeout_s=timeout_s,
-        what=f"{value} to be carried to B",
+        what=f"{value} to be mirrored to B",
         interval_s=1,
     )
 

@@ -157,7 +157,7 @@ def test_groups(guarded: RunningTopology, topic: str, produce: Callable[..., Non
         await bench.ask(commit, bench.bootstrap_a, f"g-{topic}", topic, 7)
         await bench.ask(commit, bench.bootstrap_a, f"past-{topic}", topic, 500)
         await bench.ask(commit, bench.bootstrap_a, f"excluded-{topic}", topic, 3)
-        await bench.until(lambda: at(bench, f"g-{topic}", 7), "the offset to be carried")
+        await bench.until(lambda: at(bench, f"g-{topic}", 7), "the offset to be synced")
         await bench.until(lambda: at(bench, f"past-{topic}", 20), "the clamped offset")
         assert await bench.offset(bench.b, f"excluded-{topic}", topic) is None
         with member(bench.bootstrap_b, f"g-{topic}", topic):
@@ -295,7 +295,7 @@ def test_access_rules_and_the_guard(guarded: RunningTopology, topic: str) -> Non
         await create_bindings(bench.a, [brought, outside])
         await bench.until(lambda: has(brought), "the source's rule")
         await delete_bindings(bench.a, [brought])
-        await bench.until(lambda: has_not(brought), "the rule to go where it came from")
+        await bench.until(lambda: has_not(brought), "the mirrored rule to be deleted")
         assert await has(local)
         assert await has_not(outside)
         await bench.ask(bench.client.stop, NAME, [topic])

@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def show(example: Example) -> None:
-    """The logs of both clusters, and what the mirror said."""
+    """The logs of both clusters, and the mirror's states."""
     for cluster in (example.world.a, example.world.b):
         for part in cluster.partitions:
             print(f"{cluster.letter} {part.topic}-{part.number}: {part.start} to {part.end}, cuts {example.world.cuts}")

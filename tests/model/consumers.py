@@ -62,7 +62,7 @@ class Reader:
         return {p.number: p.start for p in self.cluster.partitions}
 
     def run(self) -> Actor:
-        """Read until told to stop."""
+        """Read until stopped."""
         self.open(self.starts())
         while not self.stopped:
             yield IDLE
@@ -145,7 +145,7 @@ class ShareMember(Reader):
     """A member of a share group: records that it was given move the group's start offset, which the cluster keeps."""
 
     def run(self) -> Actor:
-        """Read until told to stop."""
+        """Read until stopped."""
         assert self.group is not None
         self.client = self.w.client(self.cluster.letter, "share")
         while not self.stopped:

@@ -4,7 +4,7 @@ Hypothesis draws the plans and nothing else: a judgement takes tens of seconds w
 drawing, judging and shrinking example by example. A failing example has a number and can be run alone:
 
     PYTHONPATH=tests:. python -m model NUMBER            what happens in it
-    PYTHONPATH=tests:. python -m model NUMBER --judge    and what the judge says of it alone
+    PYTHONPATH=tests:. python -m model NUMBER --judge    and the judge's verdict on it alone
 """
 
 from __future__ import annotations

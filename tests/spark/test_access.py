@@ -47,7 +47,7 @@ def test_bindings(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
-def test_what_only_mirrors_made_is_theirs_to_take_away(spark: SparkSession, tmp_path: Path) -> None:
+def test_mirrors_may_delete_only_rules_that_mirrors_created(spark: SparkSession, tmp_path: Path) -> None:
     """A mirror may delete the rule that keeps clients from its own topic, after a failback too, but no other rule."""
     h = Story(**STRICT)
     acl(h, "look", "A", "ALLOW seen")

@@ -25,7 +25,7 @@ def test_a_value_polled_twice_at_its_one_offset_is_clean(find: Find) -> None:
     assert find(CHECKER, h) == []
 
 
-def test_a_value_stored_twice_though_nobody_polled(find: Find) -> None:
+def test_a_value_stored_twice_and_never_polled(find: Find) -> None:
     h = History()
     h.send("p", "A", "t", 0, "v0", offset=0)
     h.log("A", "t", 0, (0, "v0"), (1, "v0"), broker=1)

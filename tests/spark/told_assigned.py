@@ -285,7 +285,7 @@ def only_polls_name_the_group(h: Lines, fault: bool) -> None:
 
 @ASSIGNED.story(SKIP)
 def subscribed_after_a_commit(h: Lines, fault: bool) -> None:
-    """A subscription that names no partition stands for every partition with a committed offset."""
+    """A subscription that names no partition covers every partition with a committed offset."""
     log(h)
     assign(h, 0, group="g")
     read(h, 0, 2, group="g")

@@ -135,7 +135,7 @@ def of(seq: int, epoch: int = 0, pid: int = 7) -> dict[str, Any]:
 
 
 def logged(h: Lines, *records: Any, **ends: Any) -> None:
-    """A log; each producer id is a producer of its own."""
+    """A log; each producer id is a separate producer."""
     for offset, value, fields in records:
         if value is not None:
             h.send("A", value, at=offset, by=f"w{fields['pid']}", txn=fields.get("txn"))

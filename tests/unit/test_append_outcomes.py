@@ -57,7 +57,7 @@ def test_a_send_is_definite_only_when_each_record_is(fates: list[Fate]) -> None:
     assert (error is None) == (type_ is OpType.OK)
 
 
-def test_a_completion_carries_the_offsets_that_were_acknowledged_and_only_those() -> None:
+def test_a_completion_has_exactly_the_acknowledged_offsets() -> None:
     records = [OpRecord("send", "t", n, None, f"v{n}", "p0") for n in range(4)]
     done = with_offsets(records, [0, ACKED_UNKNOWN_OFFSET, DOUBTFUL, None])
     assert [r.offset for r in done] == [0, None, None, None]

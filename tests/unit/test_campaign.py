@@ -32,7 +32,7 @@ def test_defaults_reach_every_test_and_a_test_wins() -> None:
     assert [(t.name, t.time_limit, t.seed) for t in campaign.tests] == [("one", 7, 3), ("two", 7, 9)]
 
 
-def test_a_matrix_is_every_combination_with_names_that_tell_them_apart() -> None:
+def test_a_matrix_is_every_combination_with_distinct_names() -> None:
     campaign = parse_campaign(
         """
         [[test]]

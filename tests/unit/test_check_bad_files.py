@@ -94,7 +94,7 @@ def test_a_file_of_another_kind(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("document", [None, "{torn", "[]", '{"run_id": 1}'])
-def test_a_folder_that_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str | None) -> None:
+def test_a_folder_that_is_not_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str | None) -> None:
     if document is not None:
         (tmp_path / "run.json").write_text(document)
     assert _main(["check", str(tmp_path)]) in (254, 255)

@@ -25,7 +25,7 @@ def packed(codec: int, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-def test_what_was_packed_is_unpacked(codec: int) -> None:
+def test_compressed_batches_are_decompressed(codec: int) -> None:
     assert decompress(codec, packed(codec, PLAIN)) == PLAIN
     assert decompress(codec, packed(codec, b"x")) == b"x"
     with pytest.raises(CodecError):

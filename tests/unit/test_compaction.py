@@ -91,7 +91,7 @@ def test_a_full_disk_leaves_the_small_files(run: Path, monkeypatch: pytest.Monke
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing of ours may catch it."""
+    """Replaces kill -9: our code must not catch it."""
 
 
 @pytest.mark.parametrize("at", range(5))

@@ -33,7 +33,7 @@ def distances(edges: list[tuple[int, int]]) -> dict[tuple[int, int], int]:
 
 
 @given(EDGES)
-def test_components_are_what_leads_to_each_other(edges: list[tuple[int, int]]) -> None:
+def test_components_are_mutually_reachable_nodes(edges: list[tuple[int, int]]) -> None:
     leads = reach([e for e in edges if e[0] != e[1]])
     expected = {tuple(sorted({b for b in range(8) if (a, b) in leads and (b, a) in leads} | {a})) for a in range(8)}
     assert strong_components(graph_of(edges)) == sorted(list(c) for c in expected if len(c) > 1)

@@ -113,7 +113,7 @@ def test_keywords_are_not_strings() -> None:
     ],
 )
 @pytest.mark.parametrize("chunk", [3, 1 << 18])
-def test_what_is_not_edn_is_located(
+def test_malformed_edn_is_located(
     monkeypatch: pytest.MonkeyPatch, chunk: int, text: str, line: int, words: str
 ) -> None:
     monkeypatch.setattr(edn_reader, "_CHUNK", chunk)
@@ -301,7 +301,7 @@ def test_index_and_time_may_be_absent(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_operation_is_one_clear_error(tmp_path: Path, text: str, words: str) -> None:
+def test_a_malformed_operation_is_one_clear_error(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(HistoryError, match=words) as caught:
         imported(tmp_path, "{:index 0 :type :ok :process 0 :f :poll}\n" + text)
     assert "history.edn, line 2: " in str(caught.value)
@@ -454,7 +454,7 @@ def test_every_completion_has_an_invocation_and_no_process_does_two_things_at_on
         "{:index 1 :type :invoke :process 0 :f :send :value [[:send 0 2]]}\n"
         "{:index 2 :type :ok :process 0 :f :send :value [[:send 0 [5 2]]]}\n"
         "{:index 3 :type :ok :process 0 :f :send :value [[:send 0 [5 2]]]}\n"  # completed twice
-        "{:index 4 :type :ok :process 1 :f :txn :value [[:send 0 [6 3]] [:poll {0 [[5 2]]}]]}\n"  # nobody invoked it
+        "{:index 4 :type :ok :process 1 :f :txn :value [[:send 0 [6 3]] [:poll {0 [[5 2]]}]]}\n"  # never invoked
         "{:index 5 :type :invoke :process 2 :f :poll :value [[:poll]]}\n"
         "{:index 6 :type :ok :process 2 :f :assign :value [0]}\n"  # another operation completes
     )

@@ -56,7 +56,7 @@ def test_unknown_errors_are_info_whatever_the_attempt(name: str, only_attempt: b
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
-def test_each_row_says_what_it_is_and_applies_to_the_only_attempt(name: str) -> None:
+def test_each_row_is_as_stated_and_applies_to_the_only_attempt(name: str) -> None:
     row = ROWS[name]
     found = classify(error_of(name), context=Context.DELIVERY, only_attempt=True)
     assert (found.type, found.replace_client, found.name) == (row.type, row.replace_client, name)

@@ -98,7 +98,7 @@ def test_a_failed_write_affects_neither_the_other_file_nor_the_old_one(tmp_path:
     assert counts(junit) == {"tests": "2", "failures": "0", "errors": "0", "skipped": "0"}
 
 
-def test_a_gate_goes_on_without_its_file_and_ends_with_an_error(tmp_path: Path) -> None:
+def test_a_gate_continues_without_its_file_and_ends_with_an_error(tmp_path: Path) -> None:
     """The engine hangs up on every call, so that both tests fail; during the first, JUnit's place is lost."""
     (tmp_path / "c.toml").write_text('name = "c"\n[[test]]\nname = "one"\n[[test]]\nname = "two"\n')
     junit, summary = tmp_path / "junit.xml", tmp_path / "summary.md"

@@ -79,7 +79,7 @@ def test_own_configuration_goes_over_defaults_and_never_over_identity() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("", "x"), ("a b", "x"), ("a=b", "x"), ("a", "x\nnode.id=7"), ("#a", "x")])
-def test_what_is_not_one_line_of_a_configuration(key: str, value: str) -> None:
+def test_text_that_is_not_one_line_of_a_configuration_is_refused(key: str, value: str) -> None:
     with pytest.raises(UsageError, match="not one line of a Kafka configuration"):
         check_extra({key: value}, "cluster A")
 

@@ -389,7 +389,7 @@ def test_a_crash_of_the_conductors_own_thread_leaves_nothing_behind(nemesis: Scr
     ]
 
 
-def test_a_skip_after_an_act_is_no_skip(nemesis: Scripted, world: list[str]) -> None:
+def test_a_skip_after_an_act_is_a_failure(nemesis: Scripted, world: list[str]) -> None:
     def too_late(_: FaultContext) -> None:
         raise FaultSkippedError("changed its mind")
 

@@ -99,6 +99,6 @@ def test_the_leader_epoch_file() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0\n", "1\n0\n", "0\n2\n0 0\n", "0\n1\n0\n", "0\n1\n0 x\n", "cat: no such file"])
-def test_what_is_no_leader_epoch_file_is_refused(text: str) -> None:
+def test_a_malformed_leader_epoch_file_is_refused(text: str) -> None:
     with pytest.raises(FaultError, match="not a leader-epoch-checkpoint file"):
         parse(text)

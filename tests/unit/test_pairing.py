@@ -94,7 +94,7 @@ def test_operations_of_other_processes_and_functions_are_left_alone() -> None:
     assert p.completed(3, "p", "send", "a") == 0
 
 
-def test_what_never_completes_is_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_that_never_complete_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairing, "UNDER_WAY_AT_MOST", 2)
     p = Pairing()
     for n in range(3):

@@ -28,7 +28,7 @@ def test_faults_that_lose_acknowledged_writes_are_in_the_default_contract_only()
     assert contract(**values, contract="mm2-exactly-once") == "mm2-exactly-once"
 
 
-def test_what_producers_do_not_promise_is_always_in_the_contract() -> None:
+def test_missing_guarantees_of_producers_are_always_in_the_contract() -> None:
     assert contract(producer="plain") == "mm2-exactly-once+plain-producers"
     assert contract(producer="plain", acks="1", contract="mm2-at-least-once+unclean") == (
         "mm2-at-least-once+unclean+plain-producers+acks-1"

@@ -79,7 +79,7 @@ def test_a_request_that_comes_while_a_record_is_being_stored_is_not_undone() -> 
     ("state", "carries_on"),
     [(S.MIRRORING, True), (S.PAUSED, True), (S.PAUSING, True), (S.PREPARING, False), (S.FAILED, False)],
 )
-def test_a_stop_carries_on_only_what_was_mirrored(state: S, carries_on: bool) -> None:
+def test_a_stop_mirrors_on_only_partitions_that_were_mirrored(state: S, carries_on: bool) -> None:
     async def body() -> None:
         store = SlowStore()
         store.free.set()

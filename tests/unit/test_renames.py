@@ -51,7 +51,7 @@ def on_b(renames: Renames) -> dict[str, str]:
         ("A/t=v A/A.t=w", "B/t=v B/A.t=w", {}),  # names are kept
         ("A/t=v A/A.t=w", "B/t B/A.t", {}),
         ("A/t=v", "B/t=v B/A.t", {}),  # its mirror keeps the name
-        ("", "A/t=v B/t=v B/A.t=w", {}),  # nothing says which of the two mirrors it
+        ("", "A/t=v B/t=v B/A.t=w", {}),  # unknown which of the two mirrors it
         ("A/t=v A/A.t=w", "B/A.t=v B/A.A.t=w", {"t": "A.t", "A.t": "A.A.t"}),
         ("A/t=v B/t=w", "B/A.t=v B/t=w", {"t": "A.t", "B.t": "t"}),  # t of B is another topic
         ("A/t=v B/t=w", "B/A.t=v A/B.t=w", {"t": "A.t", "B.t": "t"}),
@@ -81,7 +81,7 @@ def test_topics_of_a_that_are_mirrored() -> None:
     assert [meta.topic_on("B", topic) for topic in ("t", "B.t", "u", "x")] == ["A.t", "t", "u", "x"]
 
 
-def test_values_beyond_the_sample_say_nothing() -> None:
+def test_values_beyond_the_sample_are_ignored() -> None:
     found = TopicNames()
     for number in range(SAMPLE + 1):
         found.sent("A", "t", f"v{number}")

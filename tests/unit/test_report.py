@@ -107,7 +107,7 @@ def test_a_fault_spans_from_injection_to_healing_and_a_skipped_one_is_none(run: 
     assert (span.start, span.end, span.bit, span.seen) == (2.0, 4.0, True, "the container is stopped")
 
 
-def test_the_html_tells_verdict_witness_and_faults_and_escapes(run: Path) -> None:
+def test_the_html_has_verdict_witness_and_faults_and_escapes(run: Path) -> None:
     text = write_report(run).read_text()
     assert "<h1>invalid</h1>" in text
     assert "A append-0-1 offset 7 is not in B &amp; &lt;gone&gt;" in text

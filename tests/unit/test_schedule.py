@@ -212,7 +212,7 @@ def test_a_small_run_has_no_role_that_does_not_exist() -> None:
     assert {spec.role for spec in parts} == {"all"}
 
 
-def test_a_crash_point_waits_over_the_whole_run_beside_other_faults() -> None:
+def test_a_crash_point_is_active_over_the_whole_run_with_other_faults() -> None:
     shape = dataclasses.replace(PAIR, crash_points=COMES_TO)
     drawn = [draw(["mirror-crash", "broker-kill"], shape, seed=seed, load_s=60) for seed in range(40)]
     crashes = [[spec for spec in schedule if spec.nemesis == "mirror-crash"] for schedule in drawn]
@@ -231,15 +231,13 @@ def test_a_crash_point_waits_over_the_whole_run_beside_other_faults() -> None:
         ("mirror-crash+step=stop.hold+route=A-B", {("A-B", "stop.hold")}),
     ],
 )
-def test_what_a_user_fixes_of_a_crash_point_leaves_what_the_run_comes_to(
-    text: str, points: set[tuple[str, str]]
-) -> None:
+def test_a_crash_point_fixed_by_a_user_keeps_to_the_steps_of_the_run(text: str, points: set[tuple[str, str]]) -> None:
     shape = dataclasses.replace(PAIR, crash_points=COMES_TO)
     drawn = {(s.params["route"], s.params["step"]) for n in range(40) for s in draw([text], shape, seed=n, load_s=9)}
     assert drawn == points
 
 
-def test_a_crash_point_that_the_run_does_not_come_to_is_refused() -> None:
+def test_a_crash_point_that_the_run_does_not_reach_is_refused() -> None:
     shape = dataclasses.replace(PAIR, crash_points=COMES_TO)
     with pytest.raises(UsageError, match=r"'mirror-crash\+step=reconcile.cut': the run does not reach it"):
         draw(["mirror-crash+step=reconcile.cut"], shape, seed=1, load_s=60)

@@ -156,7 +156,7 @@ def test_no_flipped_byte_crashes_or_goes_unseen(name: str) -> None:
     """Every byte of the first batch, altered: found by the CRC or as a problem, except what no CRC covers."""
     whole = read(name)
     size = rows(decode(whole).batches)[0]["size"]
-    uncovered = set(range(8)) | set(range(12, 16))  # base offset and leader epoch lie outside Kafka's CRC
+    uncovered = set(range(8)) | set(range(12, 16))  # base offset and leader epoch are outside Kafka's CRC
     for at in range(size):
         data = bytearray(whole)
         data[at] ^= 0xFF

@@ -178,7 +178,7 @@ with cut_short("the check of r", last=lambda: gate_exit_code(known, files.write(
 
 
 @pytest.mark.parametrize(("first", "code"), [("valid", 2), ("invalid", 1), ("failed", 255)])
-def test_what_has_to_be_written_is_written_before_a_check_is_cut(first: str, code: int, tmp_path: Path) -> None:
+def test_required_files_are_written_before_a_check_is_cut(first: str, code: int, tmp_path: Path) -> None:
     summary = tmp_path / "s.md"
     process = subprocess.Popen(
         [sys.executable, "-c", _JUDGING, str(summary), first],

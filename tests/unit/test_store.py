@@ -148,7 +148,7 @@ def test_null_in_a_required_column_is_named(run: Path, column: str, statistics: 
     assert open_run(run).rows("ops") == 5
 
 
-def test_a_damaged_page_is_named_by_whoever_reads_it(run: Path) -> None:
+def test_a_damaged_page_is_named_by_every_reader(run: Path) -> None:
     victim = run / "ops" / "part-000001.parquet"
     data = bytearray(victim.read_bytes())
     data[4:60] = b"\x55" * 56

@@ -134,7 +134,7 @@ def test_wrong_answers_are_errors(reply: Callable[[int], bytes], words: str) -> 
         client.call(REQUEST)
 
 
-def test_nobody_listens() -> None:
+def test_nothing_listens() -> None:
     with broker(lambda *_: None) as port:
         pass
     with pytest.raises(WireError, match=f"127.0.0.1:{port} did not answer"):
