@@ -19,7 +19,7 @@ from kio.static.primitive import i32, i32Timedelta, i64
 
 from harness.core.errors import ClusterError, FaultError
 from harness.topology.clusters import Cluster, Link, PartitionInfo
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected, Nemesis, NemesisKind, Shape, Target
 from nemeses.support.direct import ask, high_watermark
 from nemeses.support.link_targets import await_link, claim_link
@@ -127,7 +127,7 @@ def gap_in(records: bytes, offset: int) -> tuple[int, int] | None:
     for batch in headers(records):
         if batch.base_offset > due:
             return due, batch.base_offset - 1
-        if batch.count < batch.last_offset - batch.base_offset + 1:
+        if batch.records_count < batch.last_offset - batch.base_offset + 1:
             return batch.base_offset, batch.last_offset
         due = batch.next_offset
     return None

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from harness.clusters.pair import RunningTopology
 from harness.core.internal_topics import INTERNAL_TOPICS
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from harness.wire.cluster import Cluster
 from mirrors.reference.server.destination import elect_preferred, producers, reassign_replicas
 from mirrors.reference.server.following import epoch_lists

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v17.response import FetchResponse
 
-from harness.wire.batches import build, headers
+from harness.wire.batch_headers import headers
+from harness.wire.batches import build
 from harness.wire.frames import decode
 from mirrors.reference.server.epochs import EpochList
 from mirrors.reference.server.fetch_codec import encode_answer

@@ -20,7 +20,7 @@ from kio.schema.offset_for_leader_epoch.v4 import request as epoch_ends
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
 from mirrors.reference.server.epochs import EpochList

@@ -26,7 +26,8 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
 from harness.core.errors import MirrorError
-from harness.wire.batches import build, headers
+from harness.wire.batch_headers import headers
+from harness.wire.batches import build
 from harness.wire.cluster import Cluster, Metadata
 from harness.wire.frames import WireError
 from mirrors.reference.server.design import StateKey
@@ -247,7 +248,7 @@ class StateStore:
             data = bytes(found.records or b"")
             before = position
             for batch in headers(data):
-                for record in read_batch(data, batch.start)[0].records:
+                for record in read_batch(data, batch.position)[0].records:
                     if record.key is not None:
                         values[record.key] = record.value
                 position = max(position, batch.next_offset)
