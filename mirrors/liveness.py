@@ -108,7 +108,7 @@ class Probe:
     def _partitions(self, topics: Sequence[str]) -> list[Partition]:
         view = ClusterView(self._source)
         try:
-            found = [(p.topic, p.partition) for p in view.metadata(topics).partitions]
+            found = [(p.topic, p.partition) for p in view.metadata(topics).partitions()]
         finally:
             view.close()
         missing = sorted(set(topics) - {topic for topic, _ in found})
@@ -133,7 +133,7 @@ class Probe:
     ) -> None:
         wanted = {(self._to_destination(topic), number) for topic, number in partitions}
         try:
-            found = {(p.topic, p.partition) for p in view.metadata({topic for topic, _ in wanted}).partitions}
+            found = {(p.topic, p.partition) for p in view.metadata({topic for topic, _ in wanted}).partitions()}
         except WireError:
             return
         new = (wanted & found) - assigned

@@ -23,8 +23,9 @@ from random import Random
 from typing import Any
 
 from harness.core.errors import FaultError
-from harness.topology.clusters import Cluster, PartitionInfo
+from harness.topology.clusters import Cluster
 from harness.topology.topology import Topology
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import (
     Availability,
     Bite,
@@ -148,7 +149,7 @@ class UncleanElection(Nemesis):
         seen = await_healed(context, injected.spec, injected.state["node"], timeout_s=HEAL_S)
         return seen + (f"; elected uncleanly: {', '.join(elected)}" if (elected := injected.state["elected"]) else "")
 
-    def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionInfo]:
+    def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionMeta]:
         if spec.role not in MIN_INSYNC:
             raise FaultError(f"unclean-election has roles {', '.join(MIN_INSYNC)}, not {spec.role}")
         cluster = cluster_of(context.topology, spec)

@@ -139,7 +139,7 @@ def _missing(cluster: Cluster, topics: Sequence[str], came: Mapping[int, tuple[s
     """Assigned replicas that were not captured, on brokers that were."""
     view = ClusterView(cluster.bootstrap)
     try:
-        partitions = view.metadata(topics).partitions
+        partitions = list(view.metadata(topics).partitions())
     except WireError as error:
         return [f"cluster {cluster.name}: whether every replica was copied is unknown: {error}"]
     finally:

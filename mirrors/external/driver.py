@@ -167,7 +167,7 @@ class ExternalMirror(DrivenMirror):
         with self._lock:
             view = ClusterView(self._source.bootstrap)
             try:
-                self._known = sorted((p.topic, p.partition) for p in view.metadata(self._topics).partitions)
+                self._known = sorted((p.topic, p.partition) for p in view.metadata(self._topics).partitions())
             except WireError:
                 pass
             finally:

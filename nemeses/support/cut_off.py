@@ -18,8 +18,9 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
 from harness.core.errors import ClusterError, FaultError
-from harness.topology.clusters import Cluster, Link, PartitionInfo
+from harness.topology.clusters import Cluster, Link
 from harness.wire.batch_headers import headers
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected, Nemesis, NemesisKind, Shape, Target
 from nemeses.support.direct import ask, high_watermark
 from nemeses.support.link_targets import await_link, claim_link
@@ -40,7 +41,7 @@ class CutOff:
     target: str
     reach: Mapping[tuple[str, int], int]
 
-    def partitions(self) -> list[PartitionInfo]:
+    def partitions(self) -> list[PartitionMeta]:
         """The partitions of the test's topics that have a leader now."""
         topics = {topic for topic, _ in self.reach}
         found = [info for topic in sorted(topics) for info in self.cluster.partitions(topic)]
@@ -96,7 +97,7 @@ class SourceCutOff(Nemesis):
         return await_link(context, cut.link, cut.passed, timeout_s=HEAL_S)
 
 
-def first_gap(cluster: Cluster, info: PartitionInfo, offset: int) -> tuple[int, int] | None:
+def first_gap(cluster: Cluster, info: PartitionMeta, offset: int) -> tuple[int, int] | None:
     """The first gap (first, last) at or after `offset` in the leader's log; None without one.
 
     Raises: ClusterError.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from harness.core.errors import FaultError
-from harness.topology.clusters import Cluster, Node, PartitionInfo
+from harness.topology.clusters import Cluster, Node
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import FaultContext
 
 
@@ -48,7 +49,7 @@ def read(cluster: Cluster, node: Node, topic: str, partition: int) -> tuple[Epoc
     return parse(result.output)
 
 
-def await_newer(context: FaultContext, cluster: Cluster, node: Node, info: PartitionInfo, *, than: int) -> EpochStart:
+def await_newer(context: FaultContext, cluster: Cluster, node: Node, info: PartitionMeta, *, than: int) -> EpochStart:
     """The first epoch after this one in the replica's file, once it is there.
 
     Raises: WaitTimeoutError, FaultStoppedError.

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from harness.core.errors import ClusterError, FaultError, WaitTimeoutError
-from harness.topology.clusters import Cluster, Node, PartitionInfo
+from harness.topology.clusters import Cluster, Node
 from harness.wire.client import WireError
+from harness.wire.metadata import PartitionMeta
 from harness.wire.view import ClusterView
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected
 from nemeses.reservations import FaultSkippedError
@@ -29,7 +30,7 @@ ALONE_S = 40.0
 CARRIED_S = 20.0
 
 
-def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: PartitionInfo) -> Injected:
+def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: PartitionMeta) -> Injected:
     """Cut the others off, let the mirror and one follower continue, kill both, elect, compare.
 
     Raises: FaultSkippedError, FaultError, WaitTimeoutError, FaultStoppedError.
@@ -95,7 +96,7 @@ def _processes(context: FaultContext, cluster: Cluster) -> Sequence[Node]:
     return found
 
 
-def _high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
+def _high_watermark(cluster: Cluster, info: PartitionMeta) -> int:
     """According to the mirror. Raises: ClusterError."""
     view = ClusterView(cluster.bootstrap)
     try:
@@ -109,7 +110,7 @@ def _high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
     return end
 
 
-def _await_in_sync(context: FaultContext, cluster: Cluster, info: PartitionInfo, kept: int) -> None:
+def _await_in_sync(context: FaultContext, cluster: Cluster, info: PartitionMeta, kept: int) -> None:
     wanted = {info.leader, kept}
     context.wait(
         lambda: set(now(cluster, info).isr) == wanted,
@@ -120,7 +121,7 @@ def _await_in_sync(context: FaultContext, cluster: Cluster, info: PartitionInfo,
     )
 
 
-def _await_carried(context: FaultContext, cluster: Cluster, info: PartitionInfo, wanted: int, since: int) -> int:
+def _await_carried(context: FaultContext, cluster: Cluster, info: PartitionMeta, wanted: int, since: int) -> int:
     """Wait until the mirror has copied this many; fewer are accepted when the time is up, none are not."""
     try:
         context.wait(

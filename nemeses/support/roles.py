@@ -6,9 +6,10 @@ from random import Random
 from typing import Any
 
 from harness.core.errors import ClusterError, FaultError
-from harness.topology.clusters import Cluster, Node, NodeRole, PartitionInfo
+from harness.topology.clusters import Cluster, Node, NodeRole
 from harness.topology.mirror import topic_on
 from harness.topology.topology import Topology
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
 from nemeses.reservations import FaultSkippedError
 from nemeses.support.probes import await_back
@@ -53,7 +54,7 @@ def topic_here(topology: Topology, cluster: str, topic: str) -> str:
     return topic_on(topology.mirrors, cluster, topic)
 
 
-def partition_of(topology: Topology, cluster: Cluster, spec: FaultSpec) -> PartitionInfo:
+def partition_of(topology: Topology, cluster: Cluster, spec: FaultSpec) -> PartitionMeta:
     """The current state of the partition that the fault was drawn for.
 
     Raises: FaultError when there is no such topic or partition.

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from harness.core.errors import MirrorError
-from harness.wire.cluster import Cluster, PartitionMeta
+from harness.wire.cluster import Cluster
+from harness.wire.metadata import PartitionMeta
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots

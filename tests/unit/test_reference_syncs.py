@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.wire.acls import Binding
-from harness.wire.cluster import PartitionMeta, TopicMeta
+from harness.wire.metadata import PartitionMeta, TopicMeta
 from mirrors.reference.server.design import (
     STRICT,
     AclSync,

@@ -10,11 +10,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from kio.schema.errors import ErrorCode
 
 from harness.clusters.kafka import request_probe as probe
 from harness.clusters.kafka.nodes import ContainerNode
@@ -23,8 +23,9 @@ from harness.clusters.plan.topology import ClusterPlan
 from harness.core.errors import ClusterError
 from harness.core.internal_topics import is_internal
 from harness.core.wait import wait_until
-from harness.topology.clusters import Node, NodeState, PartitionInfo
+from harness.topology.clusters import Node, NodeState
 from harness.wire.client import WireError
+from harness.wire.metadata import PartitionMeta, TopicPartition, read_metadata
 
 T = TypeVar("T")
 LOOK_S = 2.0
@@ -100,7 +101,7 @@ class KafkaCluster:
         with self._lock:
             self._admin = None
 
-    def partitions(self, topic: str) -> Sequence[PartitionInfo]:
+    def partitions(self, topic: str) -> Sequence[PartitionMeta]:
         """The topic's partitions now. Raises ClusterError when no broker answers or the topic is not there."""
         found = self._look((topic,)).get(topic)
         if not found:
@@ -200,14 +201,14 @@ class KafkaCluster:
                 f"{self.cluster_id}: something else answers at {self._nodes[node_id].address}; nothing was written"
             )
 
-    def every_partition(self) -> Sequence[PartitionInfo]:
+    def every_partition(self) -> Sequence[PartitionMeta]:
         """All partitions now, those of internal topics included. Raises ClusterError when no broker answers."""
         return [p for found in self._look(None).values() for p in found]
 
     def await_full_isr(self, *, timeout_s: float) -> None:
         """Wait until every partition, internal ones included, has a leader and all its replicas in sync."""
 
-        def lacking() -> list[PartitionInfo]:
+        def lacking() -> list[PartitionMeta]:
             return [p for p in self.every_partition() if not _in_sync(p)]
 
         wait_until(
@@ -224,7 +225,7 @@ class KafkaCluster:
     def _metadata(self, node_id: int, topics: tuple[str, ...] | None) -> Any:
         return probe.metadata(self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=LOOK_S)
 
-    def _look(self, topics: tuple[str, ...] | None) -> dict[str, tuple[PartitionInfo, ...]]:
+    def _look(self, topics: tuple[str, ...] | None) -> dict[str, tuple[PartitionMeta, ...]]:
         """Topic → partitions, from all brokers that answer.
 
         Brokers may lag behind the controller: per partition the highest leader epoch wins, then the majority.
@@ -232,24 +233,15 @@ class KafkaCluster:
         answers = self._ask(self._plan.brokers, lambda i: self._metadata(i, topics))
         if not answers:
             raise ClusterError(f"no broker of cluster {self.name} answers within {LOOK_S:g} s")
-        votes: dict[tuple[str, int], Counter[tuple[int, PartitionInfo]]] = {}
+        votes: dict[TopicPartition, Counter[PartitionMeta]] = {}
         for answer in answers.values():
-            for topic in answer.topics:
-                if topic.error_code is not ErrorCode.none or topic.name is None:
-                    continue
-                for p in topic.partitions:
-                    info = PartitionInfo(
-                        topic=str(topic.name),
-                        partition=int(p.partition_index),
-                        leader=int(p.leader_id) if p.leader_id >= 0 else None,
-                        replicas=tuple(int(i) for i in p.replica_nodes),
-                        isr=tuple(sorted(int(i) for i in p.isr_nodes)),
-                    )
-                    votes.setdefault((info.topic, info.partition), Counter())[(int(p.leader_epoch), info)] += 1
-        found: dict[str, list[PartitionInfo]] = {}
+            for part in read_metadata(answer).partitions():
+                vote = replace(part, isr=tuple(sorted(part.isr)))
+                votes.setdefault((part.topic, part.partition), Counter())[vote] += 1
+        found: dict[str, list[PartitionMeta]] = {}
         for (topic_name, _), ballot in sorted(votes.items()):
-            (_, info), _ = max(ballot.items(), key=lambda entry: (entry[0][0], entry[1]))
-            found.setdefault(topic_name, []).append(info)
+            newest, _ = max(ballot.items(), key=lambda entry: (entry[0].leader_epoch, entry[1]))
+            found.setdefault(topic_name, []).append(newest)
         return {topic_name: tuple(infos) for topic_name, infos in found.items()}
 
     def _ask(self, node_ids: Sequence[int], question: Callable[[int], T]) -> dict[int, T]:
@@ -267,7 +259,7 @@ class KafkaCluster:
             return dict(answer for answer in pool.map(one, node_ids) if answer is not None)
 
 
-def _in_sync(partition: PartitionInfo) -> bool:
+def _in_sync(partition: PartitionMeta) -> bool:
     return partition.leader is not None and set(partition.isr) == set(partition.replicas)
 
 

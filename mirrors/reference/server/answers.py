@@ -19,7 +19,7 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import Records, i32, i32Timedelta, i64
 
 from harness.wire import frames
-from harness.wire.aio import Address, parse_addresses
+from harness.wire.addresses import Address, parse_addresses
 from harness.wire.frames import WireError
 from harness.wire.server import Request, WireServer
 from mirrors.reference.server.fetch_codec import FIRST_VERSION

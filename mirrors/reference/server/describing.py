@@ -134,7 +134,7 @@ async def source_ends(link: SourceLink, partitions: Iterable[TopicPartition]) ->
     for topic, partition in partitions:
         meta = link.topics.get(topic)
         found = None if meta is None else meta.partitions.get(partition)
-        if found is not None and found.leader >= 0:
+        if found is not None and found.leader is not None:
             by_leader.setdefault(found.leader, []).append(((topic, partition), found.leader_epoch))
     answers = await asyncio.gather(*(_ends_at(link, broker, parts) for broker, parts in by_leader.items()))
     return {key: end for answer in answers for key, end in answer.items()}

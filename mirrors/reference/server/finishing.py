@@ -100,7 +100,7 @@ class Finishing:
         for mirrored in group:
             meta = link.topics.get(mirrored.led.topic)
             part = None if meta is None else meta.partitions.get(mirrored.led.partition)
-            if part is None or part.leader < 0:
+            if part is None or part.leader is None:
                 link.distrust(mirrored.led.topic, mirrored.led.partition)
                 raise WireError(f"{mirrored.name} has no leader at the source")
             by_leader[part.leader].append((mirrored, part.leader_epoch))

@@ -104,7 +104,7 @@ class Guard:
         """Whether real brokers have every partition: the last process that stops takes the guard off."""
         found = (await self._cluster.metadata((topic,))).topics.get(topic)
         return found is not None and all(
-            0 <= part.leader < FIRST_MIRROR_ID and max(part.replicas) < FIRST_MIRROR_ID
+            part.leader is not None and part.leader < FIRST_MIRROR_ID and max(part.replicas) < FIRST_MIRROR_ID
             for part in found.partitions.values()
         )
 

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from harness.wire.cluster import Metadata, PartitionMeta
 from harness.wire.frames import WireError
+from harness.wire.metadata import Metadata, PartitionMeta
 from mirrors.reference.server.destination import (
     add_partitions,
     create_topic,
@@ -135,7 +135,7 @@ class Leadership:
         found = []
         for led in missing:
             part = _part(meta, led)
-            if part is not None and part.leader not in (-1, self._hub.me):
+            if part is not None and part.leader is not None and part.leader != self._hub.me:
                 found.append((led, part.leader, part.leader_epoch))
         return found
 

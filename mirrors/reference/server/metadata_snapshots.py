@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from harness.wire.cluster import Metadata, PartitionMeta, TopicMeta
 from harness.wire.frames import WireError
+from harness.wire.metadata import Metadata, PartitionMeta, TopicMeta
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.pace import look_after
 from mirrors.reference.server.partition import LedPartition

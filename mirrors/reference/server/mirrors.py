@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from harness.core.errors import MirrorError
-from harness.wire.cluster import Cluster, TopicMeta
+from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
+from harness.wire.metadata import TopicMeta
 from mirrors.reference.server.design import ProducerIds
 from mirrors.reference.server.failback import CUT, agreed_offsets
 from mirrors.reference.server.leadership import Leadership

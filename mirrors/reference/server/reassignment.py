@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from harness.wire.cluster import Metadata
+from harness.wire.metadata import Metadata
 from mirrors.reference.server.destination import reassign_replicas
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.model import PartitionKey, PartitionRecord

@@ -193,7 +193,12 @@ class Stages:
         for mirrored in group:
             part = meta.partition(mirrored.led.topic, mirrored.led.partition)
             stored = self._life.record_of(mirrored).last_mirrored >= 0
-            if stored and part is not None and part.leader >= 0 and all(b < FIRST_MIRROR_ID for b in part.replicas):
+            if (
+                stored
+                and part is not None
+                and part.leader is not None
+                and all(b < FIRST_MIRROR_ID for b in part.replicas)
+            ):
                 found.append(mirrored)
         return found
 
@@ -316,7 +321,8 @@ class Stages:
         await self._looking.until(
             lambda meta: all(
                 (part := meta.partition(*key)) is not None
-                and 0 <= part.leader < FIRST_MIRROR_ID
+                and part.leader is not None
+                and part.leader < FIRST_MIRROR_ID
                 and self._hub.me not in part.replicas
                 for key in wanted
             ),

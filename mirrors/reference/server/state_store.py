@@ -28,8 +28,9 @@ from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 from harness.core.errors import MirrorError
 from harness.wire.batch_headers import headers
 from harness.wire.batches import build
-from harness.wire.cluster import Cluster, Metadata
+from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
+from harness.wire.metadata import Metadata
 from mirrors.reference.server.design import StateKey
 from mirrors.reference.server.destination import create_topic
 from mirrors.reference.server.fencing import FencedError, newest
@@ -78,7 +79,7 @@ class StateStore:
         for _ in range(_TRIES):
             self._meta = await self._cluster.metadata((TOPIC,))
             topic = self._meta.topics.get(TOPIC)
-            if topic is not None and topic.partitions and all(p.leader >= 0 for p in topic.partitions.values()):
+            if topic is not None and topic.partitions and all(p.leader is not None for p in topic.partitions.values()):
                 return
             await asyncio.sleep(_RETRY_S)
         raise MirrorError(f"topic {TOPIC} of the destination has partitions without a leader")
@@ -192,13 +193,13 @@ class StateStore:
     ) -> tuple[dict[int, list[tuple[bytes, bytes | None]]], str]:
         """Returns what is not stored yet, and why."""
         assert self._meta is not None
-        by_leader: dict[int, list[int]] = {}
+        by_leader: dict[int | None, list[int]] = {}
         for partition in by_partition:
             found = self._meta.partition(TOPIC, partition)
-            by_leader.setdefault(-1 if found is None else found.leader, []).append(partition)
+            by_leader.setdefault(None if found is None else found.leader, []).append(partition)
         left, why = {}, ""
         for leader, partitions in by_leader.items():
-            if leader < 0:
+            if leader is None:
                 left.update({p: by_partition[p] for p in partitions})
                 continue
             request = _produce({p: by_partition[p] for p in partitions})
@@ -228,6 +229,8 @@ class StateStore:
         assert self._meta is not None
         meta = self._meta.topics[TOPIC]
         leader = meta.partitions[partition].leader
+        if leader is None:
+            raise WireError(f"{TOPIC}-{partition} has no leader")
         position = await self._offset(leader, partition, -2)
         end = await self._offset(leader, partition, -1)
         values: dict[bytes, bytes | None] = {}

@@ -10,8 +10,9 @@ import asyncio
 import logging
 from typing import Final
 
-from harness.wire.cluster import GROUP, SHARE, TRANSACTION, Cluster, Metadata
+from harness.wire.cluster import GROUP, SHARE, TRANSACTION, Cluster
 from harness.wire.frames import WireError
+from harness.wire.metadata import Metadata
 from mirrors.reference.server.destination import reassign_replicas
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots

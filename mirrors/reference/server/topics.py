@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from harness.wire.cluster import TopicMeta
+from harness.wire.metadata import TopicMeta
 from mirrors.reference.server.audit import AuditLog, EventKind
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.mirrors import Mirrors
