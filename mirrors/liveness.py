@@ -23,7 +23,7 @@ from mirrors.compacted import QUIET, quiet_consumer
 
 PREFIX: Final = "probe:"
 _SEND_TIMEOUT_MS: Final = 10_000
-_LOOK_S: Final = 0.5  # how often the destination's metadata is checked for partitions that do not exist yet
+_POLL_S: Final = 0.5  # how often the destination's metadata is checked for partitions that do not exist yet
 
 Partition = tuple[str, int]
 
@@ -74,15 +74,15 @@ class Probe:
                 self._send(producer, partition)
             took: dict[Partition, float] = {}
             assigned: set[Partition] = set()
-            looked = 0.0
+            checked = 0.0
             while len(took) < len(partitions):
                 now = time.monotonic()
                 if now >= deadline:
                     raise self._late(sorted(set(partitions) - set(took)), len(partitions), timeout_s)
                 producer.poll(0)
-                if len(assigned) < len(partitions) and now - looked >= _LOOK_S:
+                if len(assigned) < len(partitions) and now - checked >= _POLL_S:
                     self._assign(consumer, view, partitions, starts, assigned)
-                    looked = now
+                    checked = now
                 while self._retry:
                     self._send(producer, self._retry.pop())
                 arrived = self._arrived(consumer)

@@ -34,7 +34,7 @@ from nemeses.base import (
 )
 
 MOST_S = 24 * 3600.0  # armed for the whole run: its end cuts the wait short
-LOOK_S = 0.1
+POLL_S = 0.1
 STAYS_UP_S = 1.5
 
 
@@ -82,7 +82,7 @@ class MirrorCrash(Nemesis):
             died,
             timeout_s=MOST_S,
             what=f"mirror {route} to reach step {step}",
-            interval_s=LOOK_S,
+            interval_s=POLL_S,
             swallow=(MirrorError,),
         )
         names = ", ".join(node.name for node in nodes)

@@ -11,8 +11,8 @@ from contextlib import closing
 from typing import Any, Final
 
 from harness.core.errors import ShatterError, StorageError
-from harness.evidence.admin_snapshots import Notes, look_acls, look_configs
-from harness.evidence.group_snapshots import look_groups
+from harness.evidence.admin_snapshots import Notes, snapshot_acls, snapshot_configs
+from harness.evidence.group_snapshots import snapshot_groups
 from harness.history.recording import Recorder
 from harness.topology.clusters import Cluster
 from harness.topology.mirror import KeepsTopics, Mirror, topic_on
@@ -22,8 +22,8 @@ from harness.wire.client import WireError
 from harness.wire.metadata import Metadata, PartitionMeta, TopicPartition, by_leader
 from harness.wire.view import DEBUGGING_REPLICA, EARLIEST, LATEST, ClusterView
 
-LOAD_LOOK: Final = 0  # number of all the sampler's snapshots
-FINAL_LOOK: Final = 1  # number of the snapshot that goes with the captured logs
+LOAD_SNAPSHOT: Final = 0  # number of all the sampler's snapshots
+FINAL_SNAPSHOT: Final = 1  # number of the snapshot that goes with the captured logs
 
 
 def topics_of_interest(topology: Topology) -> list[str]:
@@ -40,7 +40,7 @@ def topics_to_keep(topology: Topology) -> list[str]:
     return sorted({*topics_of_interest(topology), *own})
 
 
-def look_log_ends(
+def snapshot_log_ends(
     cluster: Cluster, topics: Sequence[str], recorder: Recorder, *, look: int, view: ClusterView | None = None
 ) -> Notes:
     """One row of `log_ends` per replica that answers, and one without broker per partition whose leader does not.
@@ -149,7 +149,7 @@ def _log_end_rows(
             recorder.row("log_ends", **common, **whole, broker=broker, log_start=start, log_end=end)
 
 
-def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
+def snapshot_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
     """One row of `mirror_states` per partition. The time is taken before the mirror is asked: a lag of 0 then means
     that everything acknowledged before that time had been mirrored."""
     began = recorder.clock.now_ns()
@@ -177,16 +177,16 @@ def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
     return []
 
 
-def look_all(topology: Topology, recorder: Recorder, *, look: int = FINAL_LOOK) -> Notes:
+def snapshot_all(topology: Topology, recorder: Recorder, *, look: int = FINAL_SNAPSHOT) -> Notes:
     """Snapshot everything: log ends, group offsets, topic configurations and ACLs of every cluster, the mirrors."""
     topics = topics_of_interest(topology)
     notes: Notes = []
     for cluster in topology.clusters.values():
-        notes += look_log_ends(cluster, topics_to_keep(topology), recorder, look=look)
-        notes += look_groups(cluster, recorder)
+        notes += snapshot_log_ends(cluster, topics_to_keep(topology), recorder, look=look)
+        notes += snapshot_groups(cluster, recorder)
         with closing(Administrator(cluster.bootstrap)) as admin:
-            notes += look_configs(cluster.name, admin, topics, recorder, look=look)
-            notes += look_acls(cluster.name, admin, recorder, look=look)
+            notes += snapshot_configs(cluster.name, admin, topics, recorder, look=look)
+            notes += snapshot_acls(cluster.name, admin, recorder, look=look)
     for mirror in topology.mirrors:
-        notes += look_mirror(mirror, recorder)
+        notes += snapshot_mirror(mirror, recorder)
     return notes

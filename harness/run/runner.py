@@ -36,7 +36,7 @@ from nemeses.engine.health import check
 from workloads.base import FinalRead
 
 SETTLED_QUIET_S = 1.0
-LAST_LOOK_S = 20.0
+LAST_CHECK_S = 20.0
 ENDING = (
     "ending the run: healing, saving what was recorded, taking everything down; a second signal leaves out the copying "
     "of evidence"
@@ -122,7 +122,7 @@ class _Run:
             status, why = "failed", f"{type(failure).__name__}: {failure}"
             error = ShatterError(f"this is a fault of shatterproof itself: {why}; please report it")
             error.__cause__ = failure
-        wind_up(stage, salvage=status != "finished", look=self.note_unhealed)
+        wind_up(stage, salvage=status != "finished", check=self.note_unhealed)
         with suppress(ShatterError):
             stage.recorder.run_file.update(status=status, why=why)
         return RunResult(folder=stage.folder, status=status, why=why, error=error)
@@ -249,7 +249,7 @@ class _Run:
         found = [error for c in conductors if c.healing is not None for error in c.healing.errors]
         idle = [n.name for route, m in stage.mirrors.items() if route not in stage.carrying for n in m.nodes()]
         found += self.gone
-        found += check(stage.topology, timeout_s=LAST_LOOK_S, idle=idle).unhealed
+        found += check(stage.topology, timeout_s=LAST_CHECK_S, idle=idle).unhealed
         if found:
             found = list(dict.fromkeys(found))
             stage.recorder.run_file.update(unhealed=found)

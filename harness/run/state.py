@@ -17,7 +17,7 @@ from harness.core.progress import Display, phase
 from harness.core.signals import Interrupts
 from harness.evidence.capture import capture
 from harness.evidence.sampler import Sampler
-from harness.evidence.snapshots import look_all
+from harness.evidence.snapshots import snapshot_all
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import CapabilityInfo, ClusterInfo
@@ -172,7 +172,7 @@ class Stage:
 
     def capture(self) -> None:
         """Take the last snapshots, and copy the logs of every replica."""
-        for note in look_all(self.topology, self.recorder):
+        for note in snapshot_all(self.topology, self.recorder):
             self.note(note)
         captured = capture(self.topology, self.folder)
         for note in captured.notes:

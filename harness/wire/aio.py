@@ -40,12 +40,12 @@ class _Remembered:
 
     version: int
     before: bytes
-    behind: bytes
+    after: bytes
     decoded: Any
 
     def fits(self, version: int, answer: bytes) -> bool:
         at = len(self.before)
-        return version == self.version and answer[:at] == self.before and answer[at + _CONTROLLER.size :] == self.behind
+        return version == self.version and answer[:at] == self.before and answer[at + _CONTROLLER.size :] == self.after
 
 
 class Connection:

@@ -26,7 +26,7 @@ from mirrors.site import MirrorContext
 from mirrors.tail import TailReader
 
 _COMMAND_S: Final = 60.0
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 
 Partition = tuple[str, int]
 
@@ -131,7 +131,7 @@ class ExternalMirror(DrivenMirror):
             }
             if missing and not any(lag is None or lag for lag in missing.values()):
                 break
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return missing
 
     def revive(self) -> Sequence[str]:

@@ -98,7 +98,7 @@ def await_back(
     """
     began = time.monotonic()
 
-    def behind() -> list[str]:
+    def lagging() -> list[str]:
         return out_of_sync(cluster, node.node_id, excused=excused())
 
     wait_until(
@@ -120,10 +120,10 @@ def await_back(
     if node.role is not NodeRole.BROKER:
         return f"{node.name} runs, and there is an active controller, after {time.monotonic() - began:.1f} s"
     wait_until(
-        lambda: not behind(),
+        lambda: not lagging(),
         timeout_s=max(1.0, timeout_s - (time.monotonic() - began)),
         what=f"{node.name} to be in sync for all its partitions",
-        instead=lambda: "out of sync for " + ", ".join(behind()[:5]),
+        instead=lambda: "out of sync for " + ", ".join(lagging()[:5]),
         interval_s=0.25,
         swallow=(ShatterError,),
     )

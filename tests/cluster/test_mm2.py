@@ -16,8 +16,8 @@ from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.core.errors import WaitTimeoutError
 from harness.core.wait import wait_until
-from harness.evidence.group_snapshots import look_groups
-from harness.evidence.snapshots import look_mirror
+from harness.evidence.group_snapshots import snapshot_groups
+from harness.evidence.snapshots import snapshot_mirror
 from harness.history.recorder import RunRecorder
 from harness.topology.clusters import Cluster, Node, NodeState
 from harness.topology.mirror import Mirror, PartitionState
@@ -112,7 +112,7 @@ def test_exactly_once_carries_everything_through_the_links_and_drops_aborted_dat
         assert values(b.bootstrap, topics[0], partition=2, isolation="read_uncommitted") == ["c1", "c2"]
 
         for _ in range(2):  # the second look at a partition at rest counts exactly
-            assert look_mirror(mirror, recorder) == []
+            assert snapshot_mirror(mirror, recorder) == []
         states = rows(recorder, "mirror_states")
         assert {(row["topic"], row["partition"]) for row in states} == {(t, p) for t in topics for p in range(4)}
         assert [row["lag"] for row in states[8:]] == [0] * 8
@@ -262,7 +262,7 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 def resumes_at(cluster: Cluster, recorder: RunRecorder, group: str, topic: str) -> list[str] | None:
     """What a consumer of this group would read on this cluster; None while the group has no offset there."""
-    assert look_groups(cluster, recorder, groups=[group]) == []
+    assert snapshot_groups(cluster, recorder, groups=[group]) == []
     found = [row for row in rows(recorder, "group_offsets") if (row["group"], row["topic"]) == (group, topic)]
     if not found:
         return None

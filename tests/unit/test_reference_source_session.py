@@ -81,12 +81,12 @@ def test_what_is_dropped_while_a_request_is_under_way_still_belongs_to_its_answe
         key = scene.ask(0, 10)
         scene.request()
         scene.source.drop(key)
-        assert scene.source.told[key].offset == 10
+        assert scene.source.sent[key].offset == 10
         scene.ask(0, 4, generation=1)
-        assert scene.source.told[key].generation == 0  # the answer that comes now is to the old question
+        assert scene.source.sent[key].generation == 0  # the answer that comes now is to the old question
         scene.source.took(answer())
         assert scene.request() == {"session": (9, 1), "told": {0: 4}, "forgotten": []}
-        assert scene.source.told[key].generation == 1
+        assert scene.source.sent[key].generation == 1
 
     asyncio.run(body())
 

@@ -96,7 +96,7 @@ class TestHeartbeats:
         async def body() -> None:
             h = hub(Clock())
             made = life(h)
-            h.doubt()
+            h.suspect_fencing()
             request = asyncio.create_task(made.request([KEY], S.STOPPING, from_states=[S.MIRRORING]))
             await asyncio.sleep(0.1)
             assert not request.done()
@@ -207,10 +207,10 @@ class TestOlderAnswers:
     def test_an_older_leader_epoch_says_nothing(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = MetadataSnapshots(h), self.led(h)
-            looking._take_in(led, part(leader=1, epoch=5), 0.0)
+            snapshots, led = MetadataSnapshots(h), self.led(h)
+            snapshots._take_in(led, part(leader=1, epoch=5), 0.0)
             assert led.leading
-            looking._take_in(led, part(leader=1, epoch=7), 0.0)
+            snapshots._take_in(led, part(leader=1, epoch=7), 0.0)
             assert not led.leading
 
         asyncio.run(body())
@@ -218,13 +218,13 @@ class TestOlderAnswers:
     def test_a_broker_that_does_not_know_the_partition_is_believed_after_a_while(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = MetadataSnapshots(h), self.led(h)
-            looking._take_in(led, None, 0.0)
-            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 0.5)
+            snapshots, led = MetadataSnapshots(h), self.led(h)
+            snapshots._take_in(led, None, 0.0)
+            snapshots._take_in(led, part(epoch=6, isr=(ME, 1)), 0.5)
             for at in (1.0, 2.9):
-                looking._take_in(led, None, at)
+                snapshots._take_in(led, None, at)
                 assert led.leading
-            looking._take_in(led, None, 3.0)
+            snapshots._take_in(led, None, 3.0)
             assert not led.leading
 
         asyncio.run(body())
@@ -232,12 +232,12 @@ class TestOlderAnswers:
     def test_an_in_sync_set_that_the_controller_answered_is_not_taken_back_by_an_older_look(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = MetadataSnapshots(h), self.led(h)
+            snapshots, led = MetadataSnapshots(h), self.led(h)
             led.isr_at = 5.0
             led.set_isr((ME, 1, 2))
-            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 4.9)
+            snapshots._take_in(led, part(epoch=6, isr=(ME, 1)), 4.9)
             assert led.isr == {ME, 1, 2}
-            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 6.1)  # the controller fenced broker 2
+            snapshots._take_in(led, part(epoch=6, isr=(ME, 1)), 6.1)  # the controller fenced broker 2
             assert led.isr == {ME, 1}
 
         asyncio.run(body())

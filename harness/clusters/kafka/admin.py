@@ -28,7 +28,7 @@ from harness.wire.client import WireError
 from harness.wire.metadata import PartitionMeta, TopicPartition, read_metadata
 
 T = TypeVar("T")
-LOOK_S = 2.0
+REQUEST_S = 2.0
 ADMIN_S = 30.0
 
 
@@ -103,14 +103,14 @@ class KafkaCluster:
 
     def partitions(self, topic: str) -> Sequence[PartitionMeta]:
         """The topic's partitions now. Raises ClusterError when no broker answers or the topic is not there."""
-        found = self._look((topic,)).get(topic)
+        found = self._newest_metadata((topic,)).get(topic)
         if not found:
             raise ClusterError(f"cluster {self.name} has no topic {topic}")
         return found
 
     def topics(self, *, internal: bool = False) -> Sequence[str]:
         """Names of all topics; the internal ones of Kafka, Connect and mirrors only on request."""
-        return tuple(sorted(topic for topic in self._look(None) if internal or not is_internal(topic)))
+        return tuple(sorted(topic for topic in self._newest_metadata(None) if internal or not is_internal(topic)))
 
     def create_topic(
         self, topic: str, *, partitions: int, replication: int, config: Mapping[str, str] | None = None
@@ -148,7 +148,7 @@ class KafkaCluster:
         return max(views, key=lambda view: view.epoch).leader
 
     def _quorum(self, node_id: int) -> probe.QuorumView | None:
-        return probe.quorum(self._nodes[node_id].address, kafka.CONTROLLER_PORT, timeout_s=LOOK_S)
+        return probe.quorum(self._nodes[node_id].address, kafka.CONTROLLER_PORT, timeout_s=REQUEST_S)
 
     def await_ready(self, *, timeout_s: float) -> None:
         """Wait until every broker answers, reports the right cluster ID, and knows every broker.
@@ -203,7 +203,7 @@ class KafkaCluster:
 
     def every_partition(self) -> Sequence[PartitionMeta]:
         """All partitions now, those of internal topics included. Raises ClusterError when no broker answers."""
-        return [p for found in self._look(None).values() for p in found]
+        return [p for found in self._newest_metadata(None).values() for p in found]
 
     def await_full_isr(self, *, timeout_s: float) -> None:
         """Wait until every partition, internal ones included, has a leader and all its replicas in sync."""
@@ -223,16 +223,16 @@ class KafkaCluster:
         )
 
     def _metadata(self, node_id: int, topics: tuple[str, ...] | None) -> Any:
-        return probe.metadata(self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=LOOK_S)
+        return probe.metadata(self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=REQUEST_S)
 
-    def _look(self, topics: tuple[str, ...] | None) -> dict[str, tuple[PartitionMeta, ...]]:
+    def _newest_metadata(self, topics: tuple[str, ...] | None) -> dict[str, tuple[PartitionMeta, ...]]:
         """Topic → partitions, from all brokers that answer.
 
         Brokers may lag behind the controller: per partition the highest leader epoch wins, then the majority.
         """
         answers = self._ask(self._plan.brokers, lambda i: self._metadata(i, topics))
         if not answers:
-            raise ClusterError(f"no broker of cluster {self.name} answers within {LOOK_S:g} s")
+            raise ClusterError(f"no broker of cluster {self.name} answers within {REQUEST_S:g} s")
         votes: dict[TopicPartition, Counter[PartitionMeta]] = {}
         for answer in answers.values():
             for part in read_metadata(answer).partitions():

@@ -37,9 +37,9 @@ _ROUND_S: Final = 0.02  # between two rounds
 class Leadership:
     """See the module. in_sync: called when partitions are about to be elected (a named step)."""
 
-    def __init__(self, hub: Hub, looking: MetadataSnapshots) -> None:
+    def __init__(self, hub: Hub, snapshots: MetadataSnapshots) -> None:
         self._hub = hub
-        self._looking = looking
+        self._snapshots = snapshots
         self._following = Following(hub)
 
     def placement(self, meta: Metadata, partition: int, *, copies: int) -> list[int]:
@@ -89,7 +89,7 @@ class Leadership:
         while True:
             hub.raise_if_maybe_fenced()
             try:
-                meta = await self._looking.look()
+                meta = await self._snapshots.snapshot()
                 missing = [led for led in partitions if not led.leading]
                 if not missing or hub.clock() > deadline:
                     break

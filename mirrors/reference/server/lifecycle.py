@@ -20,7 +20,7 @@ from mirrors.reference.server.design import Unclean
 from mirrors.reference.server.epochs import EpochList, OffsetShifts
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.model import PartitionKey, PartitionRecord, rebased
-from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.pace import poll_interval
 from mirrors.reference.server.partition import Feed, LedPartition
 from mirrors.reference.server.source import Mirrored, SourceLink
 from mirrors.reference.server.stamping import Stamp
@@ -33,8 +33,8 @@ _LOG = logging.getLogger(__name__)
 _TICK_S: Final = 0.2  # at the latest, without a poke
 _BACK_OFF_S: Final = 1.0
 _NOT_STORED_S: Final = 0.5
-_SURE_S: Final = 5.0
-_SURE_LOOK_S: Final = 0.05
+_NOT_FENCED_S: Final = 5.0
+_NOT_FENCED_POLL_S: Final = 0.05
 
 S = PartitionState
 Work = Callable[[Sequence[Mirrored]], Any]
@@ -94,11 +94,11 @@ class Lifecycle:
 
     async def until_not_fenced(self) -> None:
         """Wait while other processes may have taken over from this one. Raises MirrorError after 5 s."""
-        deadline = self.hub.clock() + _SURE_S
+        deadline = self.hub.clock() + _NOT_FENCED_S
         while self.hub.maybe_fenced:
             if self.hub.clock() > deadline:
                 raise MirrorError(self.hub.why_maybe_fenced)
-            await asyncio.sleep(_SURE_LOOK_S)
+            await asyncio.sleep(_NOT_FENCED_POLL_S)
 
     async def _save(self, records: Sequence[PartitionRecord]) -> None:
         await self.store.put(records)
@@ -216,7 +216,7 @@ class Lifecycle:
         """Drop it: another process has it, or it is gone."""
         known = self._mirrored.pop(key, None)
         if known is not None:
-            _forget_trouble(known)
+            _cancel_inquiry(known)
             self.hub.remove(known.led)
 
     def restart(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
@@ -227,7 +227,7 @@ class Lifecycle:
             self.detach(key)
             return
         del self._mirrored[key]
-        _forget_trouble(known)
+        _cancel_inquiry(known)
         self.hub.forget_source(known.led)
         known.led.feed, known.led.limit, known.led.shifts = Feed.HELD, None, OffsetShifts()
         self.hub.rewind(known.led)
@@ -260,14 +260,14 @@ class Lifecycle:
                 _LOG.exception("life cycle")
             self.poked.clear()
             try:
-                async with asyncio.timeout(look_after(_TICK_S, len(self._mirrored))):
+                async with asyncio.timeout(poll_interval(_TICK_S, len(self._mirrored))):
                     await self.poked.wait()
             except TimeoutError:
                 continue
 
     async def close(self) -> None:
         """Interrupt all work in progress."""
-        tasks = [*self._tasks, *(m.trouble for m in self._mirrored.values() if m.trouble is not None)]
+        tasks = [*self._tasks, *(m.inquiry for m in self._mirrored.values() if m.inquiry is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -291,9 +291,9 @@ class Lifecycle:
 
     @staticmethod
     def _settled(record: PartitionRecord, mirrored: Mirrored) -> bool:
-        if record.state is S.MIRRORING:  # an inquiry (`trouble`) holds the feed, and may give up leadership
+        if record.state is S.MIRRORING:  # an inquiry (`inquiry`) holds the feed, and may give up leadership
             led = mirrored.led  # held for another process that did not take it, or fed
-            return mirrored.trouble is not None or (led.leading and led.feed is Feed.SOURCE and led.limit is None)
+            return mirrored.inquiry is not None or (led.leading and led.feed is Feed.SOURCE and led.limit is None)
         if record.state is S.PAUSED:
             return mirrored.led.leading
         return False
@@ -329,7 +329,7 @@ class Lifecycle:
         asyncio.get_running_loop().call_later(_BACK_OFF_S, self.poked.set)
 
 
-def _forget_trouble(mirrored: Mirrored) -> None:
+def _cancel_inquiry(mirrored: Mirrored) -> None:
     """Cancel the inquiry into a refused offset, or the cut, that is in progress."""
-    if mirrored.trouble is not None:
-        mirrored.trouble.cancel()
+    if mirrored.inquiry is not None:
+        mirrored.inquiry.cancel()

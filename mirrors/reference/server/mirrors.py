@@ -30,12 +30,14 @@ _START_S: Final = 60.0
 class Mirrors:
     """See the module. configs: mirror → its configuration."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: MetadataSnapshots, peers: Peers, leading: Leadership) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, snapshots: MetadataSnapshots, peers: Peers, leadership: Leadership
+    ) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
-        self._looking = looking
+        self._snapshots = snapshots
         self._peers = peers
-        self._leading = leading
+        self._leadership = leadership
         self.configs: dict[str, MirrorConfig] = {}
         self._reserved: set[str] = set()  # mirrors whose producer ids are already kept apart
         self._refreshers: dict[str, asyncio.Task[Any]] = {}
@@ -101,8 +103,8 @@ class Mirrors:
         count = len(topic.partitions)
         await self._peers.learn()
         owners = self._peers.owners(mirror, topic.name, count)
-        new = await self._leading.create(topic.name, count, {}, owners)
-        found = await self._looking.until(
+        new = await self._leadership.create(topic.name, count, {}, owners)
+        found = await self._snapshots.until(
             lambda meta: topic.name in meta.topics and len(meta.topics[topic.name].partitions) >= count,
             timeout_s=_START_S,
             what=f"topic {topic.name} on the destination",
@@ -145,7 +147,7 @@ class Mirrors:
             topic.name,
             topic.partitions,
             own=self._life.records.values(),
-            others=(await there.look()).values(),
+            others=(await there.read_records()).values(),
             own_cluster=self._hub.cluster_id,
             source_cluster=link.cluster_id,
         )

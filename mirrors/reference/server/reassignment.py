@@ -98,7 +98,7 @@ class Reassignment:
         )
 
     async def _give(self, group: Sequence[Mirrored], *, process: int) -> None:
-        level = await self._hold(group)
-        records = [self._life.record_of(mirrored) for mirrored in level]
+        replicated = await self._hold(group)
+        records = [self._life.record_of(mirrored) for mirrored in replicated]
         await self._life.save([replace(record, owner=process, fence=record.fence + 1) for record in records])
-        _LOG.info("%d of %d partitions are handed to process %d", len(level), len(group), process)
+        _LOG.info("%d of %d partitions are handed to process %d", len(replicated), len(group), process)

@@ -70,7 +70,7 @@ class Registration:
                 answer = await self.beat()
                 if answer.error_code is not ErrorCode.none:
                     _LOG.warning("heartbeat refused: %s; registering again", answer.error_code.name)
-                    self._hub.doubt()
+                    self._hub.suspect_fencing()
                     self._incarnation = uuid.uuid4()
                     await self.register()
             except (WireError, MirrorError) as error:

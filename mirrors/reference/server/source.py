@@ -21,7 +21,7 @@ from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
 from harness.wire.metadata import TopicMeta
 from mirrors.reference.server.epochs import EpochList
-from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.pace import poll_interval
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.stamping import Stamp
 
@@ -59,7 +59,7 @@ class Mirrored:
     view: SourceView = field(default_factory=SourceView)
     check_epochs: bool = True  # send the epoch of the last record, so that the source reports where its log diverged
     resumed: bool = False  # it was mirrored before this process started, and has not resumed yet
-    trouble: asyncio.Task[None] | None = None  # finds out why the source refused an offset
+    inquiry: asyncio.Task[None] | None = None  # finds out why the source refused an offset
 
     @property
     def name(self) -> str:
@@ -138,7 +138,7 @@ class SourceLink:
                 _LOG.info("mirror %s: source metadata: %s", self.mirror, error)
             await asyncio.sleep(_LEAST_BETWEEN_S)
             try:
-                async with asyncio.timeout(look_after(_REFRESH_S, self.partitions)):
+                async with asyncio.timeout(poll_interval(_REFRESH_S, self.partitions)):
                     await self._stale.wait()
             except TimeoutError:
                 continue

@@ -26,9 +26,9 @@ from mirrors.reference.server.states import PartitionState
 
 _LOG = logging.getLogger(__name__)
 
-_LEVEL_S: Final = 15.0
+_CATCH_UP_S: Final = 15.0
 _LEADER_S: Final = 15.0
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 S = PartitionState
 Guard = Callable[[Sequence[str], bool], Awaitable[None]]
@@ -45,8 +45,8 @@ class Stages:
     def __init__(
         self,
         lifecycle: Lifecycle,
-        looking: MetadataSnapshots,
-        leading: Leadership,
+        snapshots: MetadataSnapshots,
+        leadership: Leadership,
         leader_epochs: LeaderEpochs,
         *,
         guard: Guard,
@@ -54,10 +54,10 @@ class Stages:
     ) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
-        self._looking = looking
+        self._snapshots = snapshots
         self._guard = guard
         self._last_sync = last_sync
-        self._leading = leading
+        self._leadership = leadership
         self._leader_epochs = leader_epochs
         self._finishing = Finishing(lifecycle, feed=self._feed)
         lifecycle.work = {
@@ -82,9 +82,9 @@ class Stages:
         await self._report_discarded(cuts)
         await self._cut(cuts, "the rest is to be mirrored over")
         self._reached("prepare.cut")
-        level = await self._until_level(led, _LEVEL_S)
+        replicated = await self._until_fully_replicated(led, _CATCH_UP_S)
         self._reached("prepare.leveled")
-        await self._learn_source_epochs(level)
+        await self._learn_source_epochs(replicated)
         await life.save(
             [
                 replace(
@@ -96,12 +96,14 @@ class Stages:
                     last_mirrored_epoch=-1,
                     source_epochs=m.source_epochs.entries,
                 )
-                for m in self._still(S.PREPARING, level)
+                for m in self._still(S.PREPARING, replicated)
             ]
         )
         self._reached("prepare.stored")
-        self._feed(self._still(S.MIRRORING, level))
-        self._complain(group, level, "leadership was not acquired, or in-sync followers did not catch up, in time")
+        self._feed(self._still(S.MIRRORING, replicated))
+        self._retry_unless_all(
+            group, replicated, "leadership was not acquired, or in-sync followers did not catch up, in time"
+        )
 
     async def mirror(self, group: Sequence[Mirrored]) -> None:
         """MIRRORING: lead it (again) and forward the source's batches."""
@@ -109,7 +111,7 @@ class Stages:
         for mirrored in led:
             await self._resume(mirrored)
         self._feed(led)
-        self._complain(group, led, "leadership was not acquired in time")
+        self._retry_unless_all(group, led, "leadership was not acquired in time")
 
     async def _resume(self, mirrored: Mirrored) -> None:
         if mirrored.resumed:
@@ -121,12 +123,12 @@ class Stages:
         """PAUSING: no more records than some follower has already."""
         led = await self._lead(group)
         self._hold(led)
-        level = await self._until_level(led, self._hub.settings.drain_s)
+        replicated = await self._until_fully_replicated(led, self._hub.settings.drain_s)
         for mirrored in led:
             mirrored.led.feed = Feed.HELD
         paused = self._still(S.PAUSING, led)
         await self._life.save([replace(self._life.record_of(m), state=S.PAUSED) for m in paused])
-        _LOG.info("paused: %d partitions, %d of them fully replicated", len(led), len(level))
+        _LOG.info("paused: %d partitions, %d of them fully replicated", len(led), len(replicated))
 
     async def stay_paused(self, group: Sequence[Mirrored]) -> None:
         """PAUSED: lead it (again), and give nothing."""
@@ -137,9 +139,9 @@ class Stages:
     async def hold(self, group: Sequence[Mirrored]) -> list[Mirrored]:
         """Hold them for a take-over by another process; returns those that are fully replicated. The others go on."""
         self._hold(group)
-        level = await self._until_level(group, self._hub.settings.drain_s)
-        self._feed([mirrored for mirrored in group if mirrored not in level])
-        return level
+        replicated = await self._until_fully_replicated(group, self._hub.settings.drain_s)
+        self._feed([mirrored for mirrored in group if mirrored not in replicated])
+        return replicated
 
     async def stop(self, group: Sequence[Mirrored]) -> None:
         """STOPPING: end the log and hand it to a real broker, writable."""
@@ -147,34 +149,34 @@ class Stages:
         handed_over = await self._handed_over(group)
         await self._finish_stop(handed_over)
         group = [m for m in group if m not in handed_over]
-        await self._out_of_trouble(group)
+        await self._await_inquiries(group)
         led = [m for m in await self._lead(group) if m.led.high_watermark is not None]
         await self._carry_on(led)
         self._hold(led)
         self._reached("stop.hold")
-        await self._until_level(led, self._hub.settings.drain_s)
+        await self._until_fully_replicated(led, self._hub.settings.drain_s)
         await self._cut({m: m.led.high_watermark or 0 for m in led if _uneven(m)}, "all in-sync followers have it")
-        level = await self._until_level(led, _LEVEL_S)
+        replicated = await self._until_fully_replicated(led, _CATCH_UP_S)
         self._reached("stop.leveled")
         on_stop, reset = self._hub.design.on_stop, PID_RESET[self._hub.design.pid_reset_record]
-        ends = await asyncio.gather(*(CUT_AT_STOP[on_stop](self._hub, m.led) for m in level))
-        await self._cut(dict(zip(level, ends, strict=True)), "no transaction is open there")
-        level = await self._until_level(level, _LEVEL_S)
+        ends = await asyncio.gather(*(CUT_AT_STOP[on_stop](self._hub, m.led) for m in replicated))
+        await self._cut(dict(zip(replicated, ends, strict=True)), "no transaction is open there")
+        replicated = await self._until_fully_replicated(replicated, _CATCH_UP_S)
         self._reached("stop.cut")
-        await self._last_sync(sorted({life.key_of(m).mirror for m in level}))
-        await self._store_offsets(level)
+        await self._last_sync(sorted({life.key_of(m).mirror for m in replicated}))
+        await self._store_offsets(replicated)
         self._reached("stop.offset_stored")
-        await asyncio.gather(*(APPEND_AT_STOP[on_stop](self._hub, m.led) for m in level))
+        await asyncio.gather(*(APPEND_AT_STOP[on_stop](self._hub, m.led) for m in replicated))
         self._reached("stop.transactions")
-        level = await self._until_level(level, _LEVEL_S)
-        await asyncio.gather(*(reset(self._hub, m, life.record_of(m).last_mirrored) for m in level))
+        replicated = await self._until_fully_replicated(replicated, _CATCH_UP_S)
+        await asyncio.gather(*(reset(self._hub, m, life.record_of(m).last_mirrored) for m in replicated))
         self._reached("stop.reset_record")
-        closed = await self._until_level(level, _LEVEL_S)
+        closed = await self._until_fully_replicated(replicated, _CATCH_UP_S)
         self._reached("stop.tail_leveled")
         await self._hand_to_real_brokers(closed)
         self._reached("stop.led_elsewhere")
         await self._finish_stop(closed)
-        self._complain(group, closed, "in-sync followers did not catch up in time")
+        self._retry_unless_all(group, closed, "in-sync followers did not catch up in time")
 
     async def _carry_on(self, group: Sequence[Mirrored]) -> None:
         """First mirror what the source has decided, for partitions that were mirrored until the stop."""
@@ -184,11 +186,11 @@ class Stages:
             await self._resume(mirrored)
         self._reached("stop.carry_on")
         await STOP_AT[self._hub.design.stop_at](self._finishing, able)
-        await self._out_of_trouble(group)
+        await self._await_inquiries(group)
 
     async def _handed_over(self, group: Sequence[Mirrored]) -> list[Mirrored]:
         """Those of an interrupted stop that real brokers lead already: clients may write, the log stays as it is."""
-        meta = await self._looking.look()
+        meta = await self._snapshots.snapshot()
         found = []
         for mirrored in group:
             part = meta.partition(mirrored.led.topic, mirrored.led.partition)
@@ -219,7 +221,7 @@ class Stages:
     async def _lead(self, group: Sequence[Mirrored]) -> list[Mirrored]:
         by_led = {mirrored.led: mirrored for mirrored in group}
         self._reached("prepare.place")
-        found = await self._leading.take(list(by_led), in_sync=lambda: self._reached("prepare.in_sync"))
+        found = await self._leadership.take(list(by_led), in_sync=lambda: self._reached("prepare.in_sync"))
         return [by_led[led] for led in found]
 
     async def _report_discarded(self, cuts: Mapping[Mirrored, int]) -> None:
@@ -240,13 +242,13 @@ class Stages:
             mirrored.led.feed = Feed.SOURCE
         self._hub.wake()
 
-    async def _out_of_trouble(self, group: Sequence[Mirrored]) -> None:
+    async def _await_inquiries(self, group: Sequence[Mirrored]) -> None:
         """Wait for cuts that are under way. Bounded."""
-        troubles = [m.trouble for m in group if m.trouble is not None]
-        if troubles:
-            _, pending = await asyncio.wait(troubles, timeout=_LEVEL_S)
+        inquiries = [m.inquiry for m in group if m.inquiry is not None]
+        if inquiries:
+            _, pending = await asyncio.wait(inquiries, timeout=_CATCH_UP_S)
             if pending:
-                raise TimeoutError(f"waited {_LEVEL_S:g} s for cuts of {len(pending)} partitions that are under way")
+                raise TimeoutError(f"waited {_CATCH_UP_S:g} s for cuts of {len(pending)} partitions that are under way")
 
     def _hold(self, group: Sequence[Mirrored]) -> None:
         """Stop feeding; followers may still get what another one of them has."""
@@ -265,18 +267,18 @@ class Stages:
 
     async def _until_known(self, group: Sequence[Mirrored]) -> list[Mirrored]:
         """Wait until the followers' fetches show where the log ends; returns those where they do."""
-        deadline = self._hub.clock() + _LEVEL_S
+        deadline = self._hub.clock() + _CATCH_UP_S
         while self._hub.clock() < deadline and any(m.led.high_watermark is None for m in group):
             self._hub.raise_if_maybe_fenced()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         return [m for m in group if m.led.high_watermark is not None]
 
-    async def _until_level(self, group: Sequence[Mirrored], timeout_s: float) -> list[Mirrored]:
+    async def _until_fully_replicated(self, group: Sequence[Mirrored], timeout_s: float) -> list[Mirrored]:
         """Wait until partitions are fully replicated; returns those that are."""
         deadline = self._hub.clock() + timeout_s
         while self._hub.clock() < deadline and not all(m.led.fully_replicated for m in group):
             self._hub.raise_if_maybe_fenced()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         return [m for m in group if m.led.fully_replicated]
 
     async def _cut(self, ends: Mapping[Mirrored, int], why: str) -> None:
@@ -318,7 +320,7 @@ class Stages:
         if refused:
             raise WireError(f"reassignments to real brokers are refused: {dict(list(refused.items())[:3])}")
         self._reached("stop.reassigned")
-        await self._looking.until(
+        await self._snapshots.until(
             lambda meta: all(
                 (part := meta.partition(*key)) is not None
                 and part.leader is not None
@@ -353,7 +355,7 @@ class Stages:
                     if start < mirrored.led.log_end:
                         mirrored.source_epochs.begin(epoch, start)
 
-    def _complain(self, group: Sequence[Mirrored], done: Sequence[Mirrored], why: str) -> None:
+    def _retry_unless_all(self, group: Sequence[Mirrored], done: Sequence[Mirrored], why: str) -> None:
         missing = [mirrored.name for mirrored in group if mirrored not in done]
         if missing:
             raise TimeoutError(f"{len(missing)} partitions ({missing[0]}, …) are tried again: {why}")

@@ -89,7 +89,7 @@ class StateStore:
         await self.prepare()
         return await self._read_all()
 
-    async def look(self) -> dict[PartitionKey, PartitionRecord]:
+    async def read_records(self) -> dict[PartitionKey, PartitionRecord]:
         """Read the partition records of another cluster's mirrors; creates nothing. Raises WireError."""
         self._meta = await self._cluster.metadata((TOPIC,))
         return (await self._read_all())[0] if TOPIC in self._meta.topics else {}

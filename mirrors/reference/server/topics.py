@@ -18,7 +18,7 @@ from mirrors.reference.server.audit import AuditLog, EventKind
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
-from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.pace import poll_interval
 from mirrors.reference.server.states import PartitionState
 
 _LOG = logging.getLogger(__name__)
@@ -84,25 +84,25 @@ class Discovery:
         self._missed: dict[str, dict[str, float]] = {}  # mirror → topics missing in every snapshot since a time
         self._judged_at: dict[str, float] = {}  # time of the last source metadata that was compared
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Once over all mirrors. Raises WireError or MirrorError."""
         for mirror in list(self._mirrors.configs):
-            await self._look(mirror)
+            await self._poll(mirror)
 
-    async def _look(self, mirror: str) -> None:
+    async def _poll(self, mirror: str) -> None:
         life, every = self._life, self._every_s
         link = life.links[mirror]
-        oldest = look_after(every, link.partitions)
+        oldest = poll_interval(every, link.partitions)
         wanted = {topic.name: topic for topic in await self._mirrors.discover(mirror, at_most_age_s=oldest)}
-        told_at = link.refreshed_at or 0.0
-        if self._judged_at.get(mirror) == told_at:
+        listed_at = link.refreshed_at or 0.0
+        if self._judged_at.get(mirror) == listed_at:
             return
-        self._judged_at[mirror] = told_at
+        self._judged_at[mirror] = listed_at
         own = [r for k, r in life.records.items() if k.mirror == mirror]
         mirrored = {record.key.topic for record in own}
-        missed = missed_since(self._missed.get(mirror, {}), mirrored - link.topics.keys(), now=told_at)
+        missed = missed_since(self._missed.get(mirror, {}), mirrored - link.topics.keys(), now=listed_at)
         self._missed[mirror] = missed
-        before = {topic for topic, since in missed.items() if told_at - since >= every}
+        before = {topic for topic, since in missed.items() if listed_at - since >= every}
         found = topic_changes(own, link.topics, missed_before=before)
         for key, why in found.failed.items():
             await self._fail(key, why)
