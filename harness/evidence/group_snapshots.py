@@ -121,7 +121,7 @@ def _snapshot_share_groups(letter: str, view: ClusterView, states: Mapping[str, 
     except WireError as error:
         return [f"share groups of cluster {letter}: {error}"]
     there = recorder.clock.now_ns()
-    told = {str(g.group_id) for answer in answers for g in answer.groups if g.error_code is ErrorCode.none}
+    described = {str(g.group_id) for answer in answers for g in answer.groups if g.error_code is ErrorCode.none}
     for group, topic, partition, offset, epoch in _start_offsets(answers):
         recorder.row(
             "group_offsets",
@@ -137,7 +137,7 @@ def _snapshot_share_groups(letter: str, view: ClusterView, states: Mapping[str, 
             offset=offset,
             leader_epoch=epoch,
         )
-    return [f"share group {g} of cluster {letter}: {'; '.join(failures)}" for g in sorted(states.keys() - told)]
+    return [f"share group {g} of cluster {letter}: {'; '.join(failures)}" for g in sorted(states.keys() - described)]
 
 
 def _start_offsets(answers: Iterable[Any]) -> Iterable[tuple[str, str, int, int, int]]:

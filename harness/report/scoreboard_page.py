@@ -28,21 +28,21 @@ def row(claim: Claim, finding: Finding) -> tuple[str, ...]:
         finding.design or "strict",
         "hold" if finding.role.value == "holds" else "break",
         ", ".join(claim.kinds),
-        _told(finding),
+        _outcome(finding),
         ", ".join(finding.runs),
     )
 
 
-def _told(finding: Finding) -> str:
+def _outcome(finding: Finding) -> str:
     """The outcome, in how many runs it was seen, and the kinds that made it."""
     parts = [
         ("", [f"{kind} {count}" for kind, count in finding.found.items()]),
         ("not allowed: ", finding.forbidden),
         ("not found: ", finding.missing),
     ]
-    told = "; ".join(head + ", ".join(kinds) for head, kinds in parts if kinds)
+    kinds_text = "; ".join(head + ", ".join(kinds) for head, kinds in parts if kinds)
     outcome = f"{finding.outcome}, {finding.shown} of {len(finding.runs)}" if finding.runs else str(finding.outcome)
-    return f"{outcome}: {told}" if told else outcome
+    return f"{outcome}: {kinds_text}" if kinds_text else outcome
 
 
 def markdown(board: Board) -> str:

@@ -13,7 +13,7 @@ from harness.run.state import Stage
 from harness.topology.mirror import Cut, Mirror, PartitionState
 
 WARM_UP_S = 120.0
-_TOLD = 400  # characters of a reason that are kept
+_REASON_LENGTH = 400  # characters of a reason that are kept
 
 MakeMirror = Callable[[Route], Mirror]
 
@@ -43,8 +43,8 @@ class RunSteps:
             late: list[str] = []
             for route in list(stage.carrying):  # in chain order: a downstream mirror catches up after those upstream
                 mirror = stage.mirrors[route]
-                for told in mirror.revive():  # as an operator would; it is noted, and its states are in the tables
-                    stage.note(told)
+                for note in mirror.revive():  # as an operator would; it is noted, and its states are in the tables
+                    stage.note(note)
                 missing = mirror.await_caught_up(stage.topics_on(mirror.source), timeout_s=limit)
                 late += [
                     f"{topic}-{partition} {'unknown' if lag is None else lag}"
@@ -88,8 +88,8 @@ class RunSteps:
             try:
                 took = self.warm_up(route, timeout_s=stage.plan.spec.settle_limit)
             except WaitTimeoutError as error:  # the checkers judge what was not mirrored
-                stage.recorder.complete(index, OpType.INFO, error="timeout", error_text=str(error)[:_TOLD])
-                stage.note(str(error)[:_TOLD])
+                stage.recorder.complete(index, OpType.INFO, error="timeout", error_text=str(error)[:_REASON_LENGTH])
+                stage.note(str(error)[:_REASON_LENGTH])
                 return
             stage.recorder.complete(index, OpType.OK)
             stage.display.say(f"a probe record was mirrored on each of {took} partitions")

@@ -80,7 +80,7 @@ class ExternalMirror(DrivenMirror):
     def stop(self, topics: Sequence[str]) -> Cut:
         """Stop it; the cut is what `describe` reports just before and after, if it does."""
         with self._lock:
-            told = {(s.topic, s.partition): s for s in self.describe()}
+            before = {(s.topic, s.partition): s for s in self.describe()}
             if self.config.stop:
                 self._run(self.config.stop)
             if self._node is not None:
@@ -90,7 +90,7 @@ class ExternalMirror(DrivenMirror):
             return Cut(
                 {
                     place: (s.source_offset, s.destination_offset)
-                    for place, s in told.items()
+                    for place, s in before.items()
                     if place[0] in topics and s.source_offset is not None and s.destination_offset is not None
                 }
             )

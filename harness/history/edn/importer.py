@@ -46,7 +46,7 @@ from harness.history.edn.sidecar import (
     good_head,
     invoke_index,
     read_records,
-    told,
+    stated,
     with_more,
 )
 from harness.history.edn.sidecar import add as add_beside
@@ -118,7 +118,7 @@ class _Operations:
         self._builder = builder
         self._faults = FaultMapper(builder, start_stop=True)
         self._names = TopicNames()
-        self._told: dict[str, Any] = {}  # facts about the run from an export's header
+        self._stated: dict[str, Any] = {}  # facts about the run from an export's header
         self._places: dict[Any, Place] = {}  # key → topic, partition
         self._processes: dict[int, str] = {}
         self._assigned_to: dict[str, set[Place]] = {}  # process → its last assignment
@@ -134,7 +134,7 @@ class _Operations:
         if header is None:
             return
         self.exported = True
-        self._told |= {key: value for key, value in header.items() if key in HEADS}
+        self._stated |= {key: value for key, value in header.items() if key in HEADS}
         self._builder.source = header.get(":source", self._builder.source)
         for letter, brokers in header.get(":clusters", {}).items():
             for broker in brokers or [None]:
@@ -145,7 +145,7 @@ class _Operations:
 
     def meta(self) -> dict[str, Any]:
         """Keys of run.json: which topics mirror which others under another name, what an export left out."""
-        return told(self._told) if self._told else asdict(self._names.renames())
+        return stated(self._stated) if self._stated else asdict(self._names.renames())
 
     def add(self, op: Any) -> None:
         """One operation. Raises _BadOperationError."""
@@ -214,9 +214,9 @@ class _Operations:
         self, op: dict[Any, Any], index: int, who: str, type_: str, f: str, records: list[OpRecord]
     ) -> int | None:
         """The invoke that a completion belongs to: as it states itself, or by its name or values."""
-        told = invoke_index(op)
+        stated_index = invoke_index(op)
         found = self._builder.invoke_index(index, who, type_, f, **_named(op, records))
-        return found if told is None or type_ == "invoke" else told
+        return found if stated_index is None or type_ == "invoke" else stated_index
 
     def _micro_operations(self, op: dict[Any, Any], type_: str) -> list[OpRecord]:
         records: list[OpRecord] = []

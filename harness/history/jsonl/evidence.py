@@ -78,7 +78,7 @@ class EvidenceMapper:
         check_cluster(line, "mirror_of")
         original = text(line, "source_topic")
         if original is not None:
-            told(self._names, text(line, "mirror_of"), original, cluster, topic)
+            note_mirror(self._names, text(line, "mirror_of"), original, cluster, topic)
         broker = whole(line, "replica", INT32)
         broker = -1 if broker is None else broker
         look = self._snapshot_number("log", cluster, topic, partition, broker)
@@ -265,11 +265,11 @@ class EvidenceMapper:
         return number
 
 
-def told(names: TopicNames, source: str | None, original: str, cluster: str, topic: str) -> None:
+def note_mirror(names: TopicNames, source: str | None, original: str, cluster: str, topic: str) -> None:
     """A line says that `topic` on `cluster` mirrors `original` on `source` (by default the cluster before it in the
     chain). Raises BadLineError."""
     try:
-        names.told(source or SOURCES[cluster], original, cluster, topic)
+        names.note_mirror(source or SOURCES[cluster], original, cluster, topic)
     except RenameError as error:
         raise BadLineError(str(error)) from None
 
