@@ -13,8 +13,8 @@ from harness import __version__
 from harness.core.errors import UsageError
 from mirrors.mm2 import config as mm2_config
 from mirrors.reference.driver import config as reference_config
-from mirrors.reference.server.steps import STEPS
-from mirrors.site import MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
+from mirrors.reference.server.steps import RECONCILE, START, STOP, steps_of
+from mirrors.site import CrashSteps, MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
 
 if TYPE_CHECKING:
     from harness.topology.mirror import Mirror
@@ -85,7 +85,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         registers=True,
         fails_back=True,
         design=reference_config.design,
-        steps=STEPS,
+        crash_steps=CrashSteps(start=steps_of(START), stop=steps_of(STOP), source_loss=steps_of(RECONCILE)),
         version=lambda _: __version__,
     ),
     "external": MirrorSpec(

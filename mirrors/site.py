@@ -78,6 +78,21 @@ class MirrorContext:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CrashSteps:
+    """Named steps at which a mirror's processes can be made to crash, by what leads there: a start, a stop, or a source
+    that lost records which the mirror has."""
+
+    start: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    source_loss: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.start, *self.stop, *self.source_loss)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MirrorSpec:
     """One entry of the registry.
 
@@ -86,8 +101,8 @@ class MirrorSpec:
     harness.clusters.docker.images.ImageSet that its processes run in. registers: they join the destination as brokers,
     and use only the source's link. fails_back: it can mirror back over the old source's log. design: `--design`
     arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options
-    and the texts of files that they name → the contract; None: the first one. steps: names at which its processes can
-    be made to crash. version: of the mirror in these images, where it is known. reads: options that name a file, whose
+    and the texts of files that they name → the contract; None: the first one. crash_steps: where its processes can be
+    made to crash. version: of the mirror in these images, where it is known. reads: options that name a file, whose
     text is kept with the run.
     """
 
@@ -102,7 +117,7 @@ class MirrorSpec:
     fails_back: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
     contract: Callable[[Mapping[str, str], Mapping[str, str]], str] | None = None
-    steps: tuple[str, ...] = ()
+    crash_steps: CrashSteps = CrashSteps()
     version: Callable[[ImageSet], str] = lambda _: ""
     reads: tuple[str, ...] = ()
 

@@ -21,7 +21,8 @@ from harness.evidence.sampler import Sampler
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import Status
-from harness.run.plan import Plan, first_meta, make_run_folder, topology_spec
+from harness.run.plan import RunPlan, topology_spec
+from harness.run.run_folder import first_meta, make_run_folder
 from harness.run.scenario_steps import RunSteps
 from harness.run.scenarios import Route
 from harness.run.state import Stage
@@ -59,7 +60,7 @@ class RunResult:
 
 
 def run_test(
-    plan: Plan,
+    plan: RunPlan,
     *,
     images: ImageSet,
     out: Path,

@@ -21,7 +21,7 @@ from harness.evidence.snapshots import snapshot_all
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import CapabilityInfo, ClusterInfo
-from harness.run.plan import Plan
+from harness.run.plan import RunPlan
 from harness.run.scenarios import Route
 from harness.topology.mirror import Mirror, topic_on
 from nemeses.engine.conductor import Conductor
@@ -38,7 +38,7 @@ class Stage:
     carrying: routes whose mirror runs now. waiting: conducts faults that wait for their moment during the whole run.
     """
 
-    plan: Plan
+    plan: RunPlan
     images: ImageSet
     folder: Path
     recorder: RunRecorder
