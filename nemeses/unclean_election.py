@@ -155,7 +155,7 @@ class UncleanElection(Nemesis):
         cluster = cluster_of(context.topology, spec)
         # the whole cluster is held: another missing node would change who can be elected
         held = {node.name for node in (*cluster.brokers.values(), *cluster.controllers.values())}
-        context.claims.take(spec.fault_id, sorted(held))
+        context.reservations.take(spec.fault_id, sorted(held))
         info = partition_of(context.topology, cluster, spec)
         if info.leader is None or len(info.isr) < 2:
             raise FaultSkippedError(

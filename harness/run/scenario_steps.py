@@ -19,7 +19,7 @@ MakeMirror = Callable[[Route], Mirror]
 
 
 class RunSteps:
-    """Implements harness.run.scenarios.Steps. make: the driver of a route that has none yet."""
+    """Implements harness.run.scenarios.ScenarioSteps. make: the driver of a route that has none yet."""
 
     def __init__(self, stage: Stage, make: MakeMirror) -> None:
         self._stage = stage
@@ -36,7 +36,7 @@ class RunSteps:
         return next(iter(self._stage.mirrors.values()))
 
     def settle(self) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         stage, limit = self._stage, self._stage.plan.spec.settle_limit
         with stage.phase(Phase.SETTLE, "settle"):
             stage.stop_load()
@@ -56,7 +56,7 @@ class RunSteps:
             stage.display.say("the mirror has caught up" if not late else f"{len(late)} partitions are behind")
 
     def stop_mirror(self, source: str, destination: str) -> Cut:
-        """See Steps."""
+        """See ScenarioSteps."""
         stage, route = self._stage, (source, destination)
         mirror = stage.mirrors[route]
         with stage.phase(Phase.SCENARIO, f"stop {source}→{destination}"):
@@ -79,7 +79,7 @@ class RunSteps:
             return cut
 
     def start_mirror(self, source: str, destination: str) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         stage, route = self._stage, (source, destination)
         with stage.phase(Phase.SCENARIO, f"start {source}→{destination}"):
             what = F.MIRROR_FAILBACK if (destination, source) in stage.mirrors else F.MIRROR_START
@@ -95,7 +95,7 @@ class RunSteps:
             stage.display.say(f"a probe record was mirrored on each of {took} partitions")
 
     def write(self, cluster: str, *, seconds: float) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         stage = self._stage
         with stage.phase(Phase.SCENARIO, f"write to {cluster}", seconds=seconds):
             stage.stop_load()
@@ -104,7 +104,7 @@ class RunSteps:
             stage.stop_load()
 
     def work(self, *, seconds: float) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         with self._stage.phase(Phase.SCENARIO, "clients go on", seconds=seconds):
             self._stage.work(seconds)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from harness.core.errors import ShatterError, WaitTimeoutError
 from harness.topology.clusters import Cluster, Link, Node, NodeRole, NodeState
 from harness.topology.topology import Topology
-from nemeses.support.probes import out_of_sync, stopped_by_signal
+from nemeses.support.recovery import out_of_sync, stopped_by_signal
 
 T = TypeVar("T")
 

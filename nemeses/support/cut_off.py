@@ -23,7 +23,7 @@ from harness.wire.batch_headers import headers
 from harness.wire.metadata import PartitionMeta
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected, Nemesis, NemesisKind, Shape, Target
 from nemeses.support.direct import ask, high_watermark
-from nemeses.support.link_targets import await_link, claim_link
+from nemeses.support.link_targets import await_link, reserve_link
 
 SOURCE: Final = "A"
 HEAL_S: Final = 15.0
@@ -57,7 +57,7 @@ def cut_off(context: FaultContext, spec: FaultSpec) -> CutOff:
 
     Raises: FaultSkippedError; FaultError when requests still pass.
     """
-    link, brokers, target = claim_link(context, spec)
+    link, brokers, target = reserve_link(context, spec)
     passed = [broker for broker in brokers if link.passes(broker)]
     context.undo.push(f"heal the link to {link.cluster}", link.heal)
     context.began(target, dict(spec.params))

@@ -16,13 +16,13 @@ from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsets
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from harness.clusters.kafka.request_probe import request
+from harness.clusters.kafka.node_requests import request
 from harness.core.errors import ClusterError
 from harness.topology.clusters import Cluster, NodeState
 from harness.wire.client import WireError
 from harness.wire.metadata import PartitionMeta
 from harness.wire.topic_configs import alteration, entries_in, own_entries
-from nemeses.support.probes import client_address
+from nemeses.support.recovery import client_address
 
 REQUEST_S = 8.0
 _UNCLEAN = i8(1)

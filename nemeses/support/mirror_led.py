@@ -40,7 +40,7 @@ def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: Parti
     followers = sorted(broker for broker in info.isr if broker in cluster.brokers)
     if len(followers) < 2:
         raise FaultSkippedError(f"{name} has followers {followers} in sync: two are needed where the mirror leads")
-    context.claims.take(spec.fault_id, [node.name for node in mirrors])
+    context.reservations.take(spec.fault_id, [node.name for node in mirrors])
     kept = followers[int(spec.params.get("pick", 0)) % len(followers)]
     witness = cluster.brokers[kept]
     others = [cluster.brokers[b] for b in info.replicas if b in cluster.brokers and b != kept]

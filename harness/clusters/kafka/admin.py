@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from harness.clusters.kafka import request_probe as probe
+from harness.clusters.kafka import node_requests
 from harness.clusters.kafka.nodes import ContainerNode
 from harness.clusters.plan import kraft_config as kafka
 from harness.clusters.plan.topology import ClusterPlan
@@ -147,8 +147,8 @@ class KafkaCluster:
             raise ClusterError(f"cluster {self.name} has no active controller: none of its controllers says it leads")
         return max(views, key=lambda view: view.epoch).leader
 
-    def _quorum(self, node_id: int) -> probe.QuorumView | None:
-        return probe.quorum(self._nodes[node_id].address, kafka.CONTROLLER_PORT, timeout_s=REQUEST_S)
+    def _quorum(self, node_id: int) -> node_requests.QuorumView | None:
+        return node_requests.quorum(self._nodes[node_id].address, kafka.CONTROLLER_PORT, timeout_s=REQUEST_S)
 
     def await_ready(self, *, timeout_s: float) -> None:
         """Wait until every broker answers, reports the right cluster ID, and knows every broker.
@@ -223,7 +223,9 @@ class KafkaCluster:
         )
 
     def _metadata(self, node_id: int, topics: tuple[str, ...] | None) -> Any:
-        return probe.metadata(self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=REQUEST_S)
+        return node_requests.metadata(
+            self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=REQUEST_S
+        )
 
     def _newest_metadata(self, topics: tuple[str, ...] | None) -> dict[str, tuple[PartitionMeta, ...]]:
         """Topic → partitions, from all brokers that answer.

@@ -27,7 +27,7 @@ class _Open:
         return self.completed(replace(self.unsure or self.first, time_ns=now.time_ns), "info")
 
 
-class Steps:
+class WholeTransactions:
     """Makes of each event the events of `:txn` operations; those without a transaction, and `txn` operations, stay.
 
     A transaction whose commit or abort had an unknown outcome is `:info`, unless a later step of the same process

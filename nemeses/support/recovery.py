@@ -1,4 +1,4 @@
-"""Probes from outside: does a broker answer, is a process frozen, is a node back in every in-sync replica set.
+"""Checks from outside: does a broker answer, is a process frozen, is a node back in every in-sync replica set.
 
 `answers` sends a real Kafka request, since a paused broker still accepts connections: the kernel does that.
 """
@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Collection
 
-from harness.clusters.kafka.request_probe import answers, metadata
+from harness.clusters.kafka.node_requests import answers, metadata
 from harness.core.errors import ClusterError, FaultError, ShatterError
 from harness.core.wait import wait_until
 from harness.topology.clusters import Cluster, Node, NodeRole, NodeState
