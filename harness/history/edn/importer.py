@@ -164,11 +164,37 @@ class _Operations:
             return  # only Jepsen needs it
         if type(process) is Keyword and process == BESIDE and (":was" in op or ":table" in op):
             add_beside(self._builder, op, index, time_ns)
-            return
-        if type(process) is not int:
+        elif type(process) is int:
+            self._client(op, self._processes.get(process) or str(process), type_, f, index, time_ns)
+        else:
             self._nemesis(op, process, type_, f, time_ns)
-            return
-        who = self._processes.get(process) or str(process)
+
+    def _client(self, op: dict[Any, Any], who: str, type_: str, f: str, index: int, time_ns: int) -> None:
+        records = self._records(op, who, type_, f)
+        cluster = _text(op, ":cluster") or "A"
+        self._builder.saw(cluster)
+        for record in records:
+            note = self._names.sent if record.action == "send" else self._names.shown
+            note(cluster, record.topic, record.value)
+        error, words = _error(op)
+        self._builder.op(
+            *(index, time_ns, who, type_, f, self._invoked(op, index, who, type_, f, records)),
+            records,
+            phase=_text(op, ":phase"),
+            cluster=cluster,
+            client=_text(op, ":client"),
+            txn=_text(op, ":txn"),
+            group=_text(op, ":group"),
+            isolation=_text(op, ":isolation"),
+            reset="earliest" if op.get(":seek-to-beginning?") else _text(op, ":reset"),
+            error=error,
+            error_text=words,
+            replica=_replica(op),
+            retry=_retry(op),
+        )
+
+    def _records(self, op: dict[Any, Any], who: str, type_: str, f: str) -> list[OpRecord]:
+        """What a client's operation sent, read or was assigned."""
         if f in _DATA:
             records = self._micro_operations(op, type_)
         elif f in _CONTROL:
@@ -186,29 +212,7 @@ class _Operations:
                 records.extend(OpRecord("rebalance", *self._place(key)) for key in keys)
         if ":records" in op:
             records = read_records(op[":records"])
-        if ":more" in op:
-            records = with_more(records, op[":more"])
-        cluster = _text(op, ":cluster") or "A"
-        self._builder.saw(cluster)
-        for record in records:
-            look = self._names.sent if record.action == "send" else self._names.shown
-            look(cluster, record.topic, record.value)
-        error, words = _error(op)
-        self._builder.op(
-            *(index, time_ns, who, type_, f, self._invoked(op, index, who, type_, f, records)),
-            records,
-            phase=_text(op, ":phase"),
-            cluster=cluster,
-            client=_text(op, ":client"),
-            txn=_text(op, ":txn"),
-            group=_text(op, ":group"),
-            isolation=_text(op, ":isolation"),
-            reset="earliest" if op.get(":seek-to-beginning?") else _text(op, ":reset"),
-            error=error,
-            error_text=words,
-            replica=_replica(op),
-            retry=_retry(op),
-        )
+        return with_more(records, op[":more"]) if ":more" in op else records
 
     def _invoked(
         self, op: dict[Any, Any], index: int, who: str, type_: str, f: str, records: list[OpRecord]
