@@ -6,6 +6,7 @@ LeaderEpochCheckpointFile). A new leader enters its epoch with its log end offse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.core.errors import FaultError
@@ -47,6 +48,11 @@ def read(cluster: Cluster, node: Node, topic: str, partition: int) -> tuple[Epoc
     if result.exit_code != 0:
         raise FaultError(f"cannot read {path} on {node.name}: {result.output.strip()[:200]}")
     return parse(result.output)
+
+
+def newest(entries: Sequence[EpochStart]) -> int:
+    """The last leader epoch; -1 before the first leader."""
+    return entries[-1].epoch if entries else -1
 
 
 def await_newer(context: FaultContext, cluster: Cluster, node: Node, info: PartitionMeta, *, than: int) -> EpochStart:
