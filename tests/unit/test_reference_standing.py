@@ -22,6 +22,7 @@ from mirrors.reference.server.settings import Destination, Settings
 from mirrors.reference.server.source import SourceLink
 from mirrors.reference.server.states import PartitionState as S
 from mirrors.reference.server.steps import CrashPoints
+from mirrors.reference.server.work_loop import WorkLoop
 
 ME = 100
 NOBODY = "127.0.0.1:1"  # nothing is asked in these tests
@@ -115,15 +116,15 @@ class TestHeartbeats:
             async def mirror(group: Sequence[object]) -> None:
                 fed.extend(group)
 
-            made.work[S.MIRRORING] = mirror
+            loop = WorkLoop(made, {S.MIRRORING: mirror})
             held = made.attach(RECORD)
             held.led.leading, held.led.feed, held.led.limit = True, Feed.SOURCE, 10
-            made._dispatch()
+            loop._dispatch()
             await asyncio.sleep(0)
             assert fed == [held]
             held.led.limit = None
             await asyncio.sleep(0)
-            made._dispatch()
+            loop._dispatch()
             await asyncio.sleep(0)
             assert fed == [held]
 
@@ -154,7 +155,7 @@ class TestRecordsReadAgain:
             async def work(_: object) -> None:
                 await done.wait()
 
-            made.start(work, [made.attach(RECORD)])
+            WorkLoop(made, {}).start(work, [made.attach(RECORD)])
             assert not made.renew({})
             assert KEY in made.records
             done.set()

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -152,7 +152,7 @@ class Hub:
         """Where a partition's records come from; None when it is not mirrored."""
         return self._mirrored.get(led)
 
-    def all_mirrored(self) -> Iterable[Mirrored]:
+    def all_mirrored(self) -> Sequence[Mirrored]:
         """Every mirrored partition that this process has."""
         return list(self._mirrored.values())
 

@@ -19,10 +19,12 @@ from mirrors.reference.server.hub import Hub, Reactions
 from mirrors.reference.server.isr_keeper import IsrKeeper
 from mirrors.reference.server.leader_epochs import DUE, LeaderEpochs
 from mirrors.reference.server.leadership import Leadership
+from mirrors.reference.server.led_logs import LedLogs
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.peers import Peers
+from mirrors.reference.server.preparing import Preparing
 from mirrors.reference.server.reassignment import Reassignment
 from mirrors.reference.server.registration import Registration
 from mirrors.reference.server.settings import Settings
@@ -30,8 +32,10 @@ from mirrors.reference.server.sharing import Sharing
 from mirrors.reference.server.stages import Stages
 from mirrors.reference.server.state_store import StateStore
 from mirrors.reference.server.steps import CrashPoints, kill_process
+from mirrors.reference.server.stopping import Stopping
 from mirrors.reference.server.strays import Strays, create_coordinator_topics
 from mirrors.reference.server.sync_groups import GroupSync
+from mirrors.reference.server.work_loop import WorkLoop
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,16 +61,16 @@ class MirrorProcess:
         self.mirrors = Mirrors(self.lifecycle, self.snapshots, self.peers, self.leadership)
         self.groups = GroupSync(self.mirrors, self.lifecycle, self.audit, self.guard)
         self.leader_epochs = LeaderEpochs(self.hub, self.snapshots, self.leadership)
-        self.stages = Stages(
+        logs = LedLogs(self.lifecycle, self.leadership, self.leader_epochs)
+        stages = Stages(
             self.lifecycle,
-            self.snapshots,
-            self.leadership,
-            self.leader_epochs,
-            guard=self.guard,
-            last_sync=self.groups.sync_last,
+            logs,
+            preparing=Preparing(self.lifecycle, logs, guard=self.guard),
+            stopping=Stopping(self.lifecycle, self.snapshots, logs, guard=self.guard, last_sync=self.groups.sync_last),
         )
+        self.work_loop = WorkLoop(self.lifecycle, stages.work)
         self.divergence = DivergenceHandler(self.lifecycle, self.leader_epochs)
-        reassignment = Reassignment(self.lifecycle, hold=self.stages.hold)
+        reassignment = Reassignment(self.lifecycle, self.work_loop, hold=stages.hold)
         self.sharing = Sharing(self.lifecycle, self.snapshots, self.peers, reassignment)
         self.control = Control(settings, self.mirrors, self.lifecycle, self.peers, self.guard, self.groups, self.audit)
         self.registration = Registration(self.hub)
@@ -104,7 +108,7 @@ class MirrorProcess:
             if not self.peers.alone:
                 hub.suspect_fencing()
         _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
-        for part in (self.snapshots, self.isr, self.strays, self.sharing, self.lifecycle):
+        for part in (self.snapshots, self.isr, self.strays, self.sharing, self.work_loop):
             self._keep(part.keep())
         for loop in self.control.loops():
             self._keep(loop)
@@ -128,7 +132,7 @@ class MirrorProcess:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.mirrors.close()
-        await self.lifecycle.close()
+        await self.work_loop.close()
         for session in self.hub.sessions:
             await self.hub.end_session(session)
         await self.server.close()

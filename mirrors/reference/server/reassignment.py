@@ -21,6 +21,7 @@ from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
 from mirrors.reference.server.source import Mirrored
 from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.work_loop import WorkLoop
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,9 +34,10 @@ _LOAD_S: Final = 1.0  # between reads of the state topic
 class Reassignment:
     """See the module."""
 
-    def __init__(self, lifecycle: Lifecycle, *, hold: Hold) -> None:
+    def __init__(self, lifecycle: Lifecycle, loop: WorkLoop, *, hold: Hold) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
+        self._loop = loop
         self._hold = hold
         self._loaded_at = -_LOAD_S
 
@@ -44,7 +46,7 @@ class Reassignment:
         for process, keys in leaving.items():
             group = [m for m in map(self._life.mirrored, keys) if m is not None and m.led.leading]
             if group:
-                self._life.start(partial(self._give, process=process), group)
+                self._loop.start(partial(self._give, process=process), group)
 
     async def push(self, meta: Metadata) -> None:
         """Move leadership of handed-over partitions to their new owners, and drop what moved. Raises WireError."""

@@ -118,7 +118,7 @@ class Sharing:
 
     def _fed(self, key: PartitionKey) -> bool:
         mirrored = self._life.mirrored(key)
-        return mirrored is not None and mirrored.led.feed is Feed.SOURCE and not self._life.busy(key)
+        return mirrored is not None and mirrored.led.feed is Feed.SOURCE and key not in self._life.busy
 
     async def _take_over(self, process: int, live: frozenset[int]) -> None:
         stored, _ = await self._life.store.load()
