@@ -56,7 +56,7 @@ class Probe:
         self._values: dict[Partition, set[str]] = {}
         self._retry: list[Partition] = []
 
-    def carry(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, float]:
+    def await_mirrored(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, float]:
         """Write and await; returns seconds from the call per (topic on the source, partition).
 
         A partition whose send fails gets another probe. Raises: WaitTimeoutError naming what was not mirrored,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -89,7 +87,7 @@ def fault_colors(faults: list[FaultSpan]) -> dict[str, str]:
     return {name: FAULT_COLORS[number % len(FAULT_COLORS)] for number, name in enumerate(names)}
 
 
-def _draw_faults(plot: Any, faults: list[FaultSpan], end_s: float) -> None:
+def _draw_faults(plot: go.Figure, faults: list[FaultSpan], end_s: float) -> None:
     colors = fault_colors(faults)
     shown: set[str] = set()
     for span in faults:

@@ -248,7 +248,7 @@ class _Run:
         stage = self.stage
         conductors = [c for c in (stage.conductor, stage.waiting) if c is not None]
         found = [error for c in conductors if c.healing is not None for error in c.healing.errors]
-        idle = [n.name for route, m in stage.mirrors.items() if route not in stage.carrying for n in m.nodes()]
+        idle = [n.name for route, m in stage.mirrors.items() if route not in stage.running_routes for n in m.nodes()]
         found += self.gone
         found += check(stage.topology, timeout_s=LAST_CHECK_S, idle=idle).unhealed
         if found:

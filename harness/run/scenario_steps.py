@@ -41,7 +41,7 @@ class RunSteps:
         with stage.phase(Phase.SETTLE, "settle"):
             stage.stop_load()
             late: list[str] = []
-            for route in list(stage.carrying):  # in chain order: a downstream mirror catches up after those upstream
+            for route in list(stage.running_routes):  # in chain order: downstream mirrors catch up after those upstream
                 mirror = stage.mirrors[route]
                 for note in mirror.revive():  # as an operator would; it is noted, and its states are in the tables
                     stage.note(note)
@@ -74,7 +74,7 @@ class RunSteps:
                     destination_offset=destination_offset,
                 )
             stage.recorder.complete(index, OpType.OK)
-            stage.carrying.remove(route)
+            stage.running_routes.remove(route)
             stage.display.say(f"cut recorded for {len(cut.offsets)} partitions; {destination} is writable")
             return cut
 
@@ -119,7 +119,7 @@ class RunSteps:
         topics = stage.topics_on(mirror.source)
         self._await_topics(mirror.source, topics)
         mirror.start(topics)
-        stage.carrying.append(route)
+        stage.running_routes.append(route)
         if new and stage.sampler is not None:
             stage.sampler.add(mirror)
 
@@ -131,14 +131,14 @@ class RunSteps:
         stage = self._stage
         mirror = stage.mirrors[route]
         topics = stage.topics_on(mirror.source)
-        if any(destination == mirror.source for _, destination in stage.carrying):
+        if any(destination == mirror.source for _, destination in stage.running_routes):
             lags = mirror.await_caught_up(topics, timeout_s=timeout_s)
             late = [f"{topic}-{number}" for (topic, number), lag in sorted(lags.items()) if lag != 0]
             if late or not lags:
                 what = f"mirror {mirror.source}→{mirror.destination} to copy what is on {mirror.source}"
                 raise WaitTimeoutError(f"waited {timeout_s:g} s for {what}; behind: {', '.join(late[:8]) or 'all'}")
             return len(lags)
-        return len(mirror.await_carrying(topics, recorder=stage.recorder, timeout_s=timeout_s))
+        return len(mirror.await_mirroring(topics, recorder=stage.recorder, timeout_s=timeout_s))
 
     def _await_topics(self, cluster: str, topics: Sequence[str]) -> None:
         """In a chain the first mirror creates the second one's topics."""
@@ -152,7 +152,7 @@ class RunSteps:
     def _downstream(self, cluster: str) -> list[str]:
         """The cluster, and those that its records are mirrored to now."""
         found = [cluster]
-        for source, destination in self._stage.carrying:
+        for source, destination in self._stage.running_routes:
             if source in found and destination not in found:
                 found.append(destination)
         return found

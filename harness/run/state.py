@@ -35,7 +35,8 @@ TICK_S = 0.25
 class Stage:
     """Everything that exists at the moment. mirrors: by route, in the order of their first start.
 
-    carrying: routes whose mirror runs now. waiting: conducts faults that wait for their moment during the whole run.
+    running_routes: those whose mirror runs now. waiting: conducts faults that wait for their moment during the whole
+    run.
     """
 
     plan: RunPlan
@@ -47,7 +48,7 @@ class Stage:
     keep: bool = False
     started: RunningTopology | None = None
     mirrors: dict[Route, Mirror] = field(default_factory=dict)
-    carrying: list[Route] = field(default_factory=list)
+    running_routes: list[Route] = field(default_factory=list)
     conductor: Conductor | None = None
     waiting: Conductor | None = None
     sampler: Sampler | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class Cluster:
         controllers: str = "",
         timeout_s: float = 5.0,
         client_id: str = "shatterproof",
-        clock: Any = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
         before_sending: BeforeSending = send_all,
     ) -> None:
         self.pool = Pool(timeout_s=timeout_s, client_id=client_id, before_sending=before_sending)

@@ -82,7 +82,7 @@ class ClusterView:
         address = self._brokers.get(broker)
         if address is None:
             raise WireError(f"broker {broker} is not in the metadata")
-        by_topic: dict[str, list[Any]] = {}
+        by_topic: dict[str, list[list_offsets.ListOffsetsPartition]] = {}
         for (topic, partition), epoch in epochs.items():
             by_topic.setdefault(topic, []).append(
                 list_offsets.ListOffsetsPartition(

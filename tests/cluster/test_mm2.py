@@ -83,7 +83,7 @@ def test_exactly_once_carries_everything_through_the_links_and_drops_aborted_dat
     with mm2(pair, images, topics) as mirror:
         (node,) = mirror.nodes()
         count_from_now(node, proxy=proxy)
-        took = mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        took = mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         print(f"\nfirst probes carried {time.monotonic() - began:.1f} s after the start")
         assert set(took) == {(t, p) for t in topics for p in range(4)}
 
@@ -149,7 +149,7 @@ def test_a_killed_mirror_comes_back_by_itself_and_repeats_nothing(
     a, b = pair.clusters["A"], pair.clusters["B"]
     with mm2(pair, images, topics) as mirror:
         (node,) = mirror.nodes()
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         write(a.bootstrap, topics[0], [f"v{i}" for i in range(3000)])
         node.kill()
         write(a.bootstrap, topics[0], [f"w{i}" for i in range(500)])
@@ -159,11 +159,11 @@ def test_a_killed_mirror_comes_back_by_itself_and_repeats_nothing(
         missing = mirror.await_caught_up(topics, timeout_s=1)
         assert sum(n or 0 for n in missing.values()) >= 500
         with pytest.raises(WaitTimeoutError, match=r"mirrored none: .*no mirror process runs"):
-            mirror.await_carrying(topics, recorder=recorder, timeout_s=2)
+            mirror.await_mirroring(topics, recorder=recorder, timeout_s=2)
 
         node.start()
         began = time.monotonic()
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         print(f"\ncarries again {time.monotonic() - began:.1f} s after its start")
         assert_caught_up(mirror, topics)
         assert values(b.bootstrap, topics[0]) == [f"v{i}" for i in range(3000)] + [f"w{i}" for i in range(500)]
@@ -175,7 +175,7 @@ def test_a_failed_task_is_told_and_revived(
 ) -> None:
     a, b = pair.clusters["A"], pair.clusters["B"]
     with mm2(pair, images, topics) as mirror:
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         assert mirror.revive() == []
         for task in (0, 1):  # whoever takes over a task's transactional id fences that task, for good
             usurper = Producer(
@@ -208,7 +208,7 @@ def test_default_names_at_least_once_and_a_topic_added_and_removed_later(
     first, second = topics
     options = {"identity_names": "false"}
     with mm2(pair, images, [first], contract="mm2-at-least-once", options=options) as mirror:
-        mirror.await_carrying([first], recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring([first], recorder=recorder, timeout_s=CARRY_S)
         transaction(a.bootstrap, first, ["a1", "a2"], commit=False)
         assert_caught_up(mirror, [first])
         # A read_uncommitted source consumer takes aborted records for plain ones.
@@ -216,10 +216,10 @@ def test_default_names_at_least_once_and_a_topic_added_and_removed_later(
         assert f"A.{second}" not in b.topics()
 
         mirror.start([second])
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         cut = mirror.stop([first])
         assert set(cut.offsets) == {(first, p) for p in range(4)}
-        mirror.await_carrying([second], recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring([second], recorder=recorder, timeout_s=CARRY_S)
         write(a.bootstrap, first, ["late"])
         write(a.bootstrap, second, ["goes on"])
         assert_caught_up(mirror, [second])
@@ -235,7 +235,7 @@ def test_another_process_takes_over_and_group_offsets_are_synced(
     a, b = pair.clusters["A"], pair.clusters["B"]
     group = f"group-{topics[0]}"
     with mm2(pair, images, topics, mirror_nodes=2, options={"group_offsets": "true"}) as mirror:
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         write(a.bootstrap, topics[0], [f"v{i}" for i in range(10)])
         commit(a.bootstrap, group, topics[0], 11)  # probe and ten records: the group is at the end
         # On B the offset is another one (the mirror's own transaction markers), but the place is the same: the end.
@@ -249,7 +249,7 @@ def test_another_process_takes_over_and_group_offsets_are_synced(
         first, second = mirror.nodes()
         first.kill()
         began = time.monotonic()
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         print(f"\n{second.name} alone carries {time.monotonic() - began:.1f} s after the other was killed")
         assert first.state() is NodeState.STOPPED
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import docker
 import docker.errors
@@ -273,7 +273,7 @@ def _last_words(lines: Iterable[str]) -> str:
     return _shorten((errors or relevant or ["it printed nothing"])[-1], 240)
 
 
-def _file(content: bytes) -> Any:
+def _file(content: bytes) -> IO[bytes]:
     """A real file: docker-py sends those in pieces and with their length."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the request that reads it
     file.write(content)

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from kio.schema.metadata.v12.response import MetadataResponse
 
 from harness.clusters.kafka import node_requests
 from harness.clusters.kafka.nodes import ContainerNode
@@ -222,7 +223,7 @@ class KafkaCluster:
             swallow=(ClusterError,),
         )
 
-    def _metadata(self, node_id: int, topics: tuple[str, ...] | None) -> Any:
+    def _metadata(self, node_id: int, topics: tuple[str, ...] | None) -> MetadataResponse:
         return node_requests.metadata(
             self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=REQUEST_S
         )

@@ -143,7 +143,7 @@ async def source_ends(link: SourceLink, partitions: Iterable[TopicPartition]) ->
 async def _ends_at(
     link: SourceLink, broker: int, parts: Sequence[tuple[TopicPartition, int]]
 ) -> dict[TopicPartition, int]:
-    by_topic: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[list_offsets.ListOffsetsPartition]] = {}
     for (topic, partition), epoch in parts:
         by_topic.setdefault(topic, []).append(
             list_offsets.ListOffsetsPartition(

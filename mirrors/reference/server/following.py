@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -175,7 +176,7 @@ class Following:
             )
 
     def _request(self, followed: Iterable[Followed]) -> fetch.FetchRequest:
-        topics: dict[Any, list[fetch.FetchPartition]] = {}
+        topics: dict[uuid.UUID, list[fetch.FetchPartition]] = {}
         for one in followed:
             topics.setdefault(one.led.topic_id, []).append(
                 fetch.FetchPartition(

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,10 +41,10 @@ class Reactions:
 
     poke: Callable[[], None] = lambda: None
     save_source_epochs: Callable[[Sequence[Mirrored]], Awaitable[bool]] | None = None
-    out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None
-    diverged: Callable[[Mirrored, int, int], Awaitable[None]] | None = None
+    out_of_range: Callable[[Mirrored, int], Coroutine[Any, Any, None]] | None = None
+    diverged: Callable[[Mirrored, int, int], Coroutine[Any, Any, None]] | None = None
     epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
-    raise_epoch: Callable[[Mirrored, int], Awaitable[None]] | None = None
+    raise_epoch: Callable[[Mirrored, int], Coroutine[Any, Any, None]] | None = None
 
 
 @dataclass
@@ -275,7 +275,7 @@ class Hub:
         if self.reactions.diverged is not None:
             self._investigate(mirrored, self.reactions.diverged(mirrored, epoch, end))
 
-    def _investigate(self, mirrored: Mirrored, work: Any) -> None:
+    def _investigate(self, mirrored: Mirrored, work: Coroutine[Any, Any, None]) -> None:
         if mirrored.inquiry is not None:
             work.close()
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.alter_partition.v3 import request as alter
 from kio.schema.errors import ErrorCode
@@ -121,7 +121,7 @@ class IsrKeeper:
             topics=tuple(alter.TopicData(topic_id=t, partitions=tuple(parts)) for t, parts in topics.items()),
         )
 
-    def _member(self, led: LedPartition, broker: int) -> Any:
+    def _member(self, led: LedPartition, broker: int) -> alter.BrokerState:
         state = led.followers.get(broker)
         epoch = self._hub.broker_epoch if broker == led.me else -1 if state is None else state.broker_epoch
         return alter.BrokerState(broker_id=BrokerId(broker), broker_epoch=i64(epoch))

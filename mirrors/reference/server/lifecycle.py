@@ -33,7 +33,7 @@ _NOT_STORED_S: Final = 0.5
 S = PartitionState
 
 PLACED: Final = frozenset(S) - {S.STOPPED}
-CARRYING: Final = frozenset({S.MIRRORING, S.PAUSING, S.PAUSED})
+BEING_MIRRORED: Final = frozenset({S.MIRRORING, S.PAUSING, S.PAUSED})
 
 
 class Lifecycle(PartitionRecords):
@@ -66,7 +66,7 @@ class Lifecycle(PartitionRecords):
                 raise MirrorError(
                     f"{key.topic}-{key.partition} of mirror {key.mirror} is {record.state}; it cannot become {state}"
                 )
-            carry_on = state is S.STOPPING and record.state in CARRYING
+            carry_on = state is S.STOPPING and record.state in BEING_MIRRORED
             wanted.append(replace(record, state=state, error="", step="", carry_on=carry_on))
         await self.save(wanted)
         self.poked.set()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from harness.core.errors import MirrorError
 from harness.wire.cluster import Cluster
@@ -40,7 +40,7 @@ class Mirrors:
         self._leadership = leadership
         self.configs: dict[str, MirrorConfig] = {}
         self._reserved: set[str] = set()  # mirrors whose producer ids are already kept apart
-        self._refreshers: dict[str, asyncio.Task[Any]] = {}
+        self._refreshers: dict[str, asyncio.Task[None]] = {}
 
     async def load(self, stored: dict[str, MirrorConfig], configured: Sequence[MirrorConfig]) -> None:
         """Load the stored mirrors and those of the settings file; new ones among these are stored.

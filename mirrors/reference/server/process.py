@@ -78,7 +78,7 @@ class MirrorProcess:
         self.strays = Strays(self.hub, self.snapshots)
         self.answers = Answers(self.hub, self.snapshots.snapshot)
         self.server = self.answers.server()
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self.hub.reactions = Reactions(
             poke=self.lifecycle.poked.set,
             save_source_epochs=self.lifecycle.save_source_epochs,

@@ -277,7 +277,7 @@ def _key_of(record: PartitionRecord, fence: int) -> bytes:
     return json.dumps(["partition", *identity]).encode()
 
 
-def _produce(values: Mapping[int, list[tuple[bytes, bytes | None]]]) -> Any:
+def _produce(values: Mapping[int, list[tuple[bytes, bytes | None]]]) -> produce.ProduceRequest:
     now = int(time.time() * 1000)
     return produce.ProduceRequest(
         transactional_id=None,
