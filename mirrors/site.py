@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from harness.clusters.docker.images import ImageSet
@@ -100,7 +100,8 @@ class MirrorSpec:
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
     harness.clusters.docker.images.ImageSet that its processes run in. registers: they join the destination as brokers,
     and use only the source's link. fails_back: it can mirror back over the old source's log. design: `--design`
-    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options
+    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. designs: what there
+    is to choose, as rows of `shatter list designs`. contract: options
     and the texts of files that they name → the contract; None: the first one. crash_steps: where its processes can be
     made to crash. version: of the mirror in these images, where it is known. reads: options that name a file, whose
     text is kept with the run.
@@ -116,6 +117,7 @@ class MirrorSpec:
     registers: bool = False
     fails_back: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
+    designs: Callable[[bool], list[dict[str, Any]]] = lambda _verbose: []
     contract: Callable[[Mapping[str, str], Mapping[str, str]], str] | None = None
     crash_steps: CrashSteps = CrashSteps()
     version: Callable[[ImageSet], str] = lambda _: ""

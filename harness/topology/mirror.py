@@ -85,7 +85,7 @@ class Mirror(Protocol):
 
     @property
     def name(self) -> str:
-        """Registry name: mm2, reference, native, external."""
+        """Its name in the registry of mirrors."""
         ...
 
     @property

@@ -117,12 +117,12 @@ class Hub:
         )
 
     def raise_if_maybe_fenced(self) -> None:
-        """Raises FencedError in doubt: long operations stop so that the records are read again."""
+        """Raises FencedError when this process may be fenced: long operations stop, and the records are read again."""
         if self.maybe_fenced:
             raise FencedError(self.why_maybe_fenced)
 
     def _before_sending(self, api_key: int) -> None:
-        """Raises FencedError in doubt for a request that changes the destination."""
+        """Raises FencedError for a request that changes the destination when this process may be fenced."""
         if api_key in CHANGES:
             self.raise_if_maybe_fenced()
 
