@@ -24,7 +24,7 @@ from mirrors.reference.driver.admin_client import AdminClient, MirrorRow
 from mirrors.reference.driver.events import EventRecorder
 from mirrors.reference.driver.processes import Processes
 from mirrors.reference.server.design import FetchLimit, design_from
-from mirrors.reference.server.state_store import TOPIC as STATE_TOPIC
+from mirrors.reference.server.state_topic import TOPIC as STATE_TOPIC
 from mirrors.reference.server.steps import START, STOP
 from mirrors.site import MirrorContext
 

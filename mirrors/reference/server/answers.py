@@ -27,7 +27,7 @@ from mirrors.reference.server.follower_fetch import FollowerFetch
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.offsets import Found, Offsets
 from mirrors.reference.server.partition import LedPartition
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from kio.static.primitive import i32, i64
 
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 T = TypeVar("T")
 TopicPartition = tuple[str, int]

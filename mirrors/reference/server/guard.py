@@ -21,7 +21,7 @@ from harness.wire.topic_configs import alter_topic, topic_configs
 from mirrors.reference.server.audit import AuditLog, EventKind
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.peers import Peers
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.leadership import Leadership
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import LedPartition
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 from mirrors.reference.server.source import Mirrored
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.model import PartitionKey
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 
 def owner(key: PartitionKey, live: Iterable[int]) -> int:

@@ -19,8 +19,8 @@ from harness.wire.metadata import Metadata
 from mirrors.reference.server.destination import reassign_replicas
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 from mirrors.reference.server.source import Mirrored
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 from mirrors.reference.server.work_loop import WorkLoop
 
 _LOG = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from kio.schema.types import TransactionalId
 
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _UNDECIDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _GONE: Final = frozenset({ErrorCode.transactional_id_not_found, ErrorCode.not_coordinator})

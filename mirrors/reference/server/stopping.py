@@ -16,8 +16,8 @@ from mirrors.reference.server.guard import Guard
 from mirrors.reference.server.led_logs import CATCH_UP_S, LedLogs
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 from mirrors.reference.server.source import Mirrored
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 from mirrors.reference.server.states import PartitionState
 
 _LEADER_S: Final = 15.0

@@ -18,7 +18,7 @@ from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.periodic import keep
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 
