@@ -142,10 +142,10 @@ class Finishing:
         while True:
             self._hub.raise_if_maybe_fenced()
             short = [m for m, end in ends.items() if m.led.log_end < end]
-            carried = sum(m.led.log_end for m in ends)
+            total = sum(m.led.log_end for m in ends)
             now = self._hub.clock()
-            if carried != before:
-                before, moved_at = carried, now
+            if total != before:
+                before, moved_at = total, now
             if not short or now >= deadline or now - moved_at >= _STANDING_S:
                 if short:
                     _LOG.warning("%d partitions (%s, …) did not reach the source's end", len(short), short[0].name)

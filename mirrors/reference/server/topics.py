@@ -24,7 +24,7 @@ from mirrors.reference.server.states import PartitionState
 _LOG = logging.getLogger(__name__)
 
 S = PartitionState
-CARRIED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED})
+MIRRORED_STATES: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +44,10 @@ def topic_changes(
     nothing: a broker that has just started may not know it yet.
     """
     known = list(records)
-    carried = [record for record in known if record.state in CARRIED]
+    mirrored = [record for record in known if record.state in MIRRORED_STATES]
     count = Counter(record.key.topic for record in known)  # those that were stopped or failed are not new
     failed: dict[PartitionKey, str] = {}
-    for record in carried:
+    for record in mirrored:
         key = record.key
         found = source.get(key.topic)
         if found is None:
@@ -58,7 +58,7 @@ def topic_changes(
                 f"topic {key.topic} was deleted and created again on the source: its ID was {record.source_topic_id} "
                 f"and is {found.topic_id}"
             )
-    alive = {record.key.topic for record in carried} - {key.topic for key in failed}
+    alive = {record.key.topic for record in mirrored} - {key.topic for key in failed}
     grown = [n for n, c in count.items() if n in source and n in alive and len(source[n].partitions) > c]
     return TopicChanges(grown=tuple(sorted(grown)), failed=failed)
 
@@ -115,7 +115,7 @@ class Discovery:
     async def _fail(self, key: PartitionKey, why: str) -> None:
         life = self._life
         record = life.records[key]
-        if record.owner != life.hub.me or record.state not in CARRIED:
+        if record.owner != life.hub.me or record.state not in MIRRORED_STATES:
             return
         mirrored = life.mirrored(key)
         if mirrored is not None:
