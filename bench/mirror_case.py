@@ -87,7 +87,7 @@ class Case:
     ):
         self._topology, self._mirror, self._topic, self._load, self._tell = topology, mirror, topic, load, tell
         self._a, self._b = topology.clusters["A"], topology.clusters["B"]
-        self._look_s = max(0.05, load.partitions / 2000)  # a look costs whoever leads a little for each partition
+        self._poll_s = max(0.05, load.partitions / 2000)  # a poll costs whoever leads a little for each partition
         self._view = ClusterView(self._b.bootstrap, timeout_s=10)
 
     def measure(self, name: str) -> Result:
@@ -135,15 +135,15 @@ class Case:
                 result.errors.append(f"after {self._load.limit_s:g} s {count} of {self._load.records} were on B")
                 break
             starting.check()
-            time.sleep(self._look_s)
+            time.sleep(self._poll_s)
         starting.join()
         used, brokers, everything = self._of_mirror(), self._of_brokers(), self._of_all()
         seconds = max(grown - last_empty, 0.05)
         result.start_s, result.catch_up_s = last_empty - began, seconds
-        carried = min(count, self._load.records)
-        result.records_per_s = carried / seconds
-        result.mb_per_s = carried * self._load.value_bytes / 1e6 / seconds
-        result.mb_per_s_with_start = carried * self._load.value_bytes / 1e6 / (grown - began)
+        mirrored = min(count, self._load.records)
+        result.records_per_s = mirrored / seconds
+        result.mb_per_s = mirrored * self._load.value_bytes / 1e6 / seconds
+        result.mb_per_s_with_start = mirrored * self._load.value_bytes / 1e6 / (grown - began)
         result.catch_up_cpu_s, result.brokers_cpu_s = used.cpu_s, brokers.cpu_s - before.cpu_s
         result.all_cpu_s = everything.cpu_s - all_before.cpu_s
 

@@ -42,7 +42,7 @@ def measure(out: Path) -> tuple[float, float, float]:
         mirror = plan.mirror.make(context)
         topology.mirrors = [mirror]
         mirror.start(plan.topic_names)
-        mirror.await_carrying(plan.topic_names, recorder=recorder, timeout_s=120)
+        mirror.await_mirroring(plan.topic_names, recorder=recorder, timeout_s=120)
         mirrored = time.monotonic() - began
         mirror.close()
         began = time.monotonic()

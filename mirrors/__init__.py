@@ -7,14 +7,14 @@ avoid an import cycle: they need the clusters' shapes, which need this package.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harness import __version__
 from harness.core.errors import UsageError
 from mirrors.mm2 import config as mm2_config
 from mirrors.reference.driver import config as reference_config
-from mirrors.reference.server.steps import STEPS
-from mirrors.site import MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
+from mirrors.reference.server.steps import RECONCILE, START, STOP, steps_of
+from mirrors.site import CrashSteps, MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
 
 if TYPE_CHECKING:
     from harness.topology.mirror import Mirror
@@ -64,6 +64,12 @@ def _make_reference(context: MirrorContext) -> Mirror:
     return ReferenceMirror(context)
 
 
+def _designs_of_reference(verbose: bool) -> list[dict[str, Any]]:
+    from mirrors.reference.driver.promise import listing
+
+    return listing(verbose=verbose)
+
+
 REGISTRY: Final[Mapping[str, MirrorSpec]] = {
     "mm2": MirrorSpec(
         name="mm2",
@@ -85,7 +91,8 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         registers=True,
         fails_back=True,
         design=reference_config.design,
-        steps=STEPS,
+        designs=_designs_of_reference,
+        crash_steps=CrashSteps(start=steps_of(START), stop=steps_of(STOP), source_loss=steps_of(RECONCILE)),
         version=lambda _: __version__,
     ),
     "external": MirrorSpec(

@@ -39,7 +39,7 @@ class DrivenMirror(ABC):
     def _explain(self) -> str:
         """The mirror's own status, for a time-out's message."""
 
-    def await_carrying(
+    def await_mirroring(
         self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float
     ) -> Mapping[tuple[str, int], float]:
         """See harness.topology.mirror.Mirror."""
@@ -51,4 +51,4 @@ class DrivenMirror(ABC):
             recorder=recorder,
             explain=self._explain,
         )
-        return probe.carry(topics, timeout_s=timeout_s)
+        return probe.await_mirrored(topics, timeout_s=timeout_s)

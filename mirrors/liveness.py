@@ -23,7 +23,7 @@ from mirrors.compacted import QUIET, quiet_consumer
 
 PREFIX: Final = "probe:"
 _SEND_TIMEOUT_MS: Final = 10_000
-_LOOK_S: Final = 0.5  # how often the destination's metadata is checked for partitions that do not exist yet
+_POLL_S: Final = 0.5  # how often the destination's metadata is checked for partitions that do not exist yet
 
 Partition = tuple[str, int]
 
@@ -56,7 +56,7 @@ class Probe:
         self._values: dict[Partition, set[str]] = {}
         self._retry: list[Partition] = []
 
-    def carry(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, float]:
+    def await_mirrored(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, float]:
         """Write and await; returns seconds from the call per (topic on the source, partition).
 
         A partition whose send fails gets another probe. Raises: WaitTimeoutError naming what was not mirrored,
@@ -74,15 +74,15 @@ class Probe:
                 self._send(producer, partition)
             took: dict[Partition, float] = {}
             assigned: set[Partition] = set()
-            looked = 0.0
+            checked = 0.0
             while len(took) < len(partitions):
                 now = time.monotonic()
                 if now >= deadline:
                     raise self._late(sorted(set(partitions) - set(took)), len(partitions), timeout_s)
                 producer.poll(0)
-                if len(assigned) < len(partitions) and now - looked >= _LOOK_S:
+                if len(assigned) < len(partitions) and now - checked >= _POLL_S:
                     self._assign(consumer, view, partitions, starts, assigned)
-                    looked = now
+                    checked = now
                 while self._retry:
                     self._send(producer, self._retry.pop())
                 arrived = self._arrived(consumer)
@@ -108,7 +108,7 @@ class Probe:
     def _partitions(self, topics: Sequence[str]) -> list[Partition]:
         view = ClusterView(self._source)
         try:
-            found = [(p.topic, p.partition) for p in view.metadata(topics).partitions]
+            found = [(p.topic, p.partition) for p in view.metadata(topics).partitions()]
         finally:
             view.close()
         missing = sorted(set(topics) - {topic for topic, _ in found})
@@ -133,7 +133,7 @@ class Probe:
     ) -> None:
         wanted = {(self._to_destination(topic), number) for topic, number in partitions}
         try:
-            found = {(p.topic, p.partition) for p in view.metadata({topic for topic, _ in wanted}).partitions}
+            found = {(p.topic, p.partition) for p in view.metadata({topic for topic, _ in wanted}).partitions()}
         except WireError:
             return
         new = (wanted & found) - assigned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from harness.clusters.docker.images import ImageSet
@@ -78,6 +78,21 @@ class MirrorContext:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CrashSteps:
+    """Named steps at which a mirror's processes can be made to crash, by what leads there: a start, a stop, or a source
+    that lost records which the mirror has."""
+
+    start: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    source_loss: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.start, *self.stop, *self.source_loss)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MirrorSpec:
     """One entry of the registry.
 
@@ -85,9 +100,10 @@ class MirrorSpec:
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
     harness.clusters.docker.images.ImageSet that its processes run in. registers: they join the destination as brokers,
     and use only the source's link. fails_back: it can mirror back over the old source's log. design: `--design`
-    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. contract: options
-    and the texts of files that they name → the contract; None: the first one. steps: names at which its processes can
-    be made to crash. version: of the mirror in these images, where it is known. reads: options that name a file, whose
+    arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. designs: what there
+    is to choose, as rows of `shatter list designs`. contract: options
+    and the texts of files that they name → the contract; None: the first one. crash_steps: where its processes can be
+    made to crash. version: of the mirror in these images, where it is known. reads: options that name a file, whose
     text is kept with the run.
     """
 
@@ -101,8 +117,9 @@ class MirrorSpec:
     registers: bool = False
     fails_back: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
+    designs: Callable[[bool], list[dict[str, Any]]] = lambda _verbose: []
     contract: Callable[[Mapping[str, str], Mapping[str, str]], str] | None = None
-    steps: tuple[str, ...] = ()
+    crash_steps: CrashSteps = CrashSteps()
     version: Callable[[ImageSet], str] = lambda _: ""
     reads: tuple[str, ...] = ()
 

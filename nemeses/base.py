@@ -17,7 +17,7 @@ from harness.core.errors import FaultError
 from harness.core.wait import wait_until
 from harness.history.recording import Recorder
 from harness.topology.topology import Topology
-from nemeses.reservations import Claims
+from nemeses.reservations import Reservations
 from nemeses.undo import UndoStack
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class FaultContext:
     topology: Topology
     recorder: Recorder
     clock: Clock
-    claims: Claims
+    reservations: Reservations
     undo: UndoStack
     began: Callable[[str, Mapping[str, Any]], None]  # to be called with target and params right before the act
     stop: threading.Event = field(default_factory=threading.Event)
@@ -199,7 +199,7 @@ class Nemesis(Protocol):
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
         """Inject it, and prove that it bit.
 
-        Order: resolve the role, take the claims, register the undo, call `context.began`, act, prove.
+        Order: resolve the role, take the reservations, register the undo, call `context.began`, act, prove.
         Raises: FaultSkippedError before anything is done when another fault forbids it; FaultError when it
         cannot be done (the conductor then runs the undo stack).
         """

@@ -25,14 +25,14 @@ from nemeses.base import (
     Target,
     Timing,
 )
-from nemeses.support.probes import client_address, connects
+from nemeses.support.recovery import client_address, connects
 from nemeses.support.roles import (
     BROKER_ROLES,
     await_healed,
     broker_params,
     broker_targets,
     brokers_available,
-    resolve_and_claim,
+    resolve_and_reserve,
 )
 
 HEAL_S = 60.0
@@ -64,7 +64,7 @@ class BrokerKill(Nemesis):
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
         """Kill, then check the container and probe its port."""
-        cluster, node, why = resolve_and_claim(context, spec)
+        cluster, node, why = resolve_and_reserve(context, spec)
         address = client_address(cluster, node)
         target = f"{node.name} ({why})"
         context.undo.push(f"start {node.name}", node.start)

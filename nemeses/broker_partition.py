@@ -28,8 +28,8 @@ from nemeses.base import (
     Timing,
 )
 from nemeses.support import netcut
-from nemeses.support.probes import connects
-from nemeses.support.roles import await_healed, broker_params, broker_targets, brokers_available, resolve_and_claim
+from nemeses.support.recovery import connects
+from nemeses.support.roles import await_healed, broker_params, broker_targets, brokers_available, resolve_and_reserve
 
 HEAL_S = 45.0
 ROLES: tuple[str, ...] = ("leader", "follower", "any")
@@ -65,7 +65,7 @@ class BrokerPartition(Nemesis):
         direction = str(spec.params.get("direction", "both"))
         if direction not in netcut.DIRECTIONS:
             raise FaultError(f"broker-partition has directions {netcut.DIRECTIONS}, not {direction}")
-        cluster, node, why = resolve_and_claim(context, spec)
+        cluster, node, why = resolve_and_reserve(context, spec)
         port = cluster.repl_port
         target = f"{node.name} ({why})"
         context.undo.push(f"open port {port} of {node.name}", lambda: netcut.join(node, port, direction))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from harness.clusters.kafka.request_probe import answers
+from harness.clusters.kafka.node_requests import answers
 from harness.core.errors import FaultError
 from harness.topology.topology import Topology
 from nemeses.base import (
@@ -26,14 +26,14 @@ from nemeses.base import (
     Timing,
 )
 from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
-from nemeses.support.probes import client_address
+from nemeses.support.recovery import client_address
 from nemeses.support.roles import (
     BROKER_ROLES,
     await_healed,
     broker_params,
     broker_targets,
     brokers_available,
-    resolve_and_claim,
+    resolve_and_reserve,
 )
 
 HEAL_S = 45.0
@@ -67,7 +67,7 @@ class BrokerPause(Nemesis):
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
         """Freeze, then send it a request."""
-        cluster, node, why = resolve_and_claim(context, spec)
+        cluster, node, why = resolve_and_reserve(context, spec)
         how = str(spec.params.get("how", WAYS[0]))
         address = client_address(cluster, node)
         before = address is not None and answers(*address, timeout_s=PROBE_S)

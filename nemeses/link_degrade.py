@@ -30,10 +30,10 @@ from nemeses.support.link_targets import (
     LINK_NEEDS,
     LINK_ROLES,
     await_link,
-    claim_link,
     link_params,
     link_targets,
     links_available,
+    reserve_link,
 )
 
 MODES = ("latency", "bandwidth", "both")
@@ -80,7 +80,7 @@ class LinkDegrade(Nemesis):
         latency_ms = int(spec.params.get("latency_ms", 250)) if mode != "bandwidth" else 0
         jitter_ms = int(spec.params.get("jitter_ms", 0)) if mode != "bandwidth" else 0
         rate_kb_s = int(spec.params.get("rate_kb_s", 32)) if mode != "latency" else None
-        link, brokers, target = claim_link(context, spec)
+        link, brokers, target = reserve_link(context, spec)
         probed = [broker for broker in brokers if link.passes(broker)]
         before = max((_request_s(link, broker) for broker in probed), default=0.0)
         context.undo.push(f"heal the link to {link.cluster}", link.heal)

@@ -31,10 +31,10 @@ from nemeses.support.link_targets import (
     LINK_NEEDS,
     LINK_ROLES,
     await_link,
-    claim_link,
     link_params,
     link_targets,
     links_available,
+    reserve_link,
 )
 
 MODES = ("black_hole", "reset", "down")
@@ -85,7 +85,7 @@ class LinkPartition(Nemesis):
         mode, direction = str(spec.params.get("mode", "black_hole")), str(spec.params.get("direction", "both"))
         if mode not in MODES or direction not in DIRECTIONS:
             raise FaultError(f"link-partition has modes {MODES} and directions {DIRECTIONS}, not {mode}, {direction}")
-        link, brokers, target = claim_link(context, spec)
+        link, brokers, target = reserve_link(context, spec)
         before = [broker for broker in brokers if link.passes(broker)]
         context.undo.push(f"heal the link to {link.cluster}", link.heal)
         context.began(target, dict(spec.params))

@@ -1,9 +1,9 @@
 """`mirror-crash`: the mirror's process kills itself at a named step of its work, and is restarted.
 
 A kill at a random moment hardly ever hits the critical moments: between the cut and storing it, between the
-reassignment and the new leader. The mirror defines the steps (`mirrors/reference/server/steps.py`): those of a start,
-of a stop, and of the cut after an unclean election on the source. The crash point is set from the start of the load
-on, until the process has died there or the scenario is over; a stop and a failback are in the scenario.
+reassignment and the new leader. The mirror defines the steps (`crash_steps` in its entry of the registry): those of a
+start, of a stop, and of the cut after an unclean election on the source. The crash point is set from the start of the
+load on, until the process has died there or the scenario is over; a stop and a failback are in the scenario.
 
 It proves: the container ended, with the step as the last word of its log. It cannot see what the process had sent and
 nobody had received yet. If the step is never reached, the fault did not bite, and the run reports that.
@@ -19,7 +19,7 @@ from harness.core.errors import FaultError, MirrorError
 from harness.topology.clusters import Node, NodeState
 from harness.topology.mirror import Crashable
 from harness.topology.topology import Topology
-from mirrors.reference.server.steps import STEPS
+from mirrors import REGISTRY as MIRRORS
 from nemeses.base import (
     Availability,
     Bite,
@@ -34,8 +34,10 @@ from nemeses.base import (
 )
 
 MOST_S = 24 * 3600.0  # armed for the whole run: its end cuts the wait short
-LOOK_S = 0.1
+POLL_S = 0.1
 STAYS_UP_S = 1.5
+
+STEPS = tuple(dict.fromkeys(step for mirror in MIRRORS.values() for step in mirror.crash_steps.names))
 
 
 class MirrorCrash(Nemesis):
@@ -82,7 +84,7 @@ class MirrorCrash(Nemesis):
             died,
             timeout_s=MOST_S,
             what=f"mirror {route} to reach step {step}",
-            interval_s=LOOK_S,
+            interval_s=POLL_S,
             swallow=(MirrorError,),
         )
         names = ", ".join(node.name for node in nodes)

@@ -28,10 +28,10 @@ from nemeses.base import (
 from nemeses.support.mirror_nodes import (
     MIRROR_NEEDS,
     MIRROR_ROLES,
-    claim_mirror_nodes,
     mirror_available,
     mirror_params,
     mirror_targets,
+    reserve_mirror_nodes,
 )
 
 STAYS_UP_S = 1.5
@@ -63,7 +63,7 @@ class MirrorKill(Nemesis):
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
         """Kill, then check the containers."""
-        nodes = claim_mirror_nodes(context, spec)
+        nodes = reserve_mirror_nodes(context, spec)
         target = ", ".join(node.name for node in nodes)
         for node in nodes:
             context.undo.push(f"start {node.name}", node.start)

@@ -28,10 +28,10 @@ from nemeses.support.freezing import CHOICES, WAYS, await_thawed, freeze, frozen
 from nemeses.support.mirror_nodes import (
     MIRROR_NEEDS,
     MIRROR_ROLES,
-    claim_mirror_nodes,
     mirror_available,
     mirror_params,
     mirror_targets,
+    reserve_mirror_nodes,
 )
 
 
@@ -62,7 +62,7 @@ class MirrorPause(Nemesis):
 
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
         """Freeze, then check the processes."""
-        nodes = claim_mirror_nodes(context, spec)
+        nodes = reserve_mirror_nodes(context, spec)
         how = str(spec.params.get("how", WAYS[0]))
         target = ", ".join(node.name for node in nodes)
         context.began(target, dict(spec.params))

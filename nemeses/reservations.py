@@ -12,7 +12,7 @@ class FaultSkippedError(FaultError):
     """The fault was deliberately not injected; the text is the recorded reason."""
 
 
-class Claims:
+class Reservations:
     """Thread-safe ledger of what live faults hold. Names are those of nodes, or `link-A`, `link-B`."""
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ import contextlib
 
 from harness.core.errors import ClusterError, StorageError
 from harness.history.ops import Action, F, OpRecord, OpType
-from harness.topology.clusters import PartitionInfo
 from harness.topology.topology import Topology
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import Availability, Bite, FaultContext, FaultSpec, Injected, Timing
 from nemeses.support.cut_off import SOURCE, CutOff, SourceCutOff, cut_off, names
 from nemeses.support.direct import delete_records, high_watermark, topic_setting
@@ -66,13 +66,13 @@ class Retention(SourceCutOff):
         return cut.injected(spec, bite)
 
 
-def _written(cut: CutOff) -> list[tuple[PartitionInfo, int]] | None:
+def _written(cut: CutOff) -> list[tuple[PartitionMeta, int]] | None:
     """Partitions with enough records after the mirror's reach, and their high watermarks; None while there is none."""
     ends = [(info, high_watermark(cut.cluster, info)) for info in cut.partitions()]
     return [(i, end) for i, end in ends if end - cut.reach[i.topic, i.partition] >= _LEAST] or None
 
 
-def _expire(context: FaultContext, cut: CutOff, spec: FaultSpec, info: PartitionInfo, offset: int) -> int:
+def _expire(context: FaultContext, cut: CutOff, spec: FaultSpec, info: PartitionMeta, offset: int) -> int:
     """Delete records below the offset, and record that; returns the new log start. Raises: ClusterError."""
     recorder, letter = context.recorder, cut.cluster.name
     target = (OpRecord(Action.TARGET, info.topic, info.partition, offset),)

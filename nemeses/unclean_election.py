@@ -23,8 +23,9 @@ from random import Random
 from typing import Any
 
 from harness.core.errors import FaultError
-from harness.topology.clusters import Cluster, PartitionInfo
+from harness.topology.clusters import Cluster, Node
 from harness.topology.topology import Topology
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import (
     Availability,
     Bite,
@@ -94,49 +95,36 @@ class UncleanElection(Nemesis):
         assert info.leader is not None
         if info.leader not in cluster.brokers:
             return mirror_led.inject(context, spec, cluster, info)
-        victim = cluster.brokers[info.leader]
-        name = f"{info.topic}-{info.partition}"
+        victim, name = cluster.brokers[info.leader], f"{info.topic}-{info.partition}"
         wanted = MIN_INSYNC[spec.role]
         target = f"{victim.name} (leader of {name})"
-        params = {**spec.params, SETTING: wanted, "leader": info.leader}
-        context.began(target, params)
+        context.began(target, {**spec.params, SETTING: wanted, "leader": info.leader})
         topic_config.change(context, cluster, info.topic, SETTING, str(wanted))
-        old = epochs.read(cluster, victim, info.topic, info.partition)
-        port = cluster.repl_port
-        context.undo.push(f"open port {port} of {victim.name}", lambda: netcut.join(victim, port, "in"))
-        netcut.cut(victim, port, "in")
-        since = await_alone(context, cluster, info)
+        before = epochs.read(cluster, victim, info.topic, info.partition)
+        since = _isolate(context, cluster, info, victim)
         needed = int(spec.params.get("alone", 20)) if wanted == 1 else 0
         acknowledged = await_alone_acknowledged(context, cluster, info, since=since, at_least=needed)
         beside = [p for p in depends_on(cluster, {info.leader}) if p != name]
         elected = elect_when_healed(context, cluster)
         context.undo.push(f"start {victim.name}", victim.start)
         victim.kill()
-        survivors = await_leader_gone(context, cluster, info)
-        clean = survivors is not None
-        leader = survivors if survivors is not None else elect(context, cluster, info)
-        start = epochs.await_newer(context, cluster, cluster.brokers[leader], info, than=old[-1].epoch if old else -1)
-        lost = max(0, acknowledged - start.offset)
+        survivor = await_leader_gone(context, cluster, info)
+        leader = elect(context, cluster, info) if survivor is None else survivor
+        start = epochs.await_newer(context, cluster, cluster.brokers[leader], info, than=epochs.newest(before))
+        lost, clean = max(0, acknowledged - start.offset), survivor is not None
         seen = (
             f"{name}: broker {info.leader} had acknowledged everything below {acknowledged} "
             f"({acknowledged - since} or more of it alone); broker {leader}, elected "
             f"{'clean' if clean else 'unclean'}, leads from {start.offset} at epoch {start.epoch}: "
         )
         seen += f"offsets {start.offset} to {acknowledged - 1} are lost" if lost else "nothing acknowledged is lost"
-        seen += also_alone(beside)
         return Injected(
             spec=spec,
             target=target,
             nodes=[victim.name],
-            bite=Bite(yes=lost > 0 and not clean, seen=seen),
+            bite=Bite(yes=lost > 0 and not clean, seen=seen + also_alone(beside)),
             beside=beside,
-            state={
-                "node": victim,
-                "topic": info.topic,
-                "partition": info.partition,
-                "lost": (start.offset, acknowledged),
-                "elected": elected,
-            },
+            state={"node": victim, "elected": elected},
         )
 
     def heal(self, context: FaultContext, injected: Injected) -> str:
@@ -148,13 +136,13 @@ class UncleanElection(Nemesis):
         seen = await_healed(context, injected.spec, injected.state["node"], timeout_s=HEAL_S)
         return seen + (f"; elected uncleanly: {', '.join(elected)}" if (elected := injected.state["elected"]) else "")
 
-    def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionInfo]:
+    def _resolve(self, context: FaultContext, spec: FaultSpec) -> tuple[Cluster, PartitionMeta]:
         if spec.role not in MIN_INSYNC:
             raise FaultError(f"unclean-election has roles {', '.join(MIN_INSYNC)}, not {spec.role}")
         cluster = cluster_of(context.topology, spec)
         # the whole cluster is held: another missing node would change who can be elected
         held = {node.name for node in (*cluster.brokers.values(), *cluster.controllers.values())}
-        context.claims.take(spec.fault_id, sorted(held))
+        context.reservations.take(spec.fault_id, sorted(held))
         info = partition_of(context.topology, cluster, spec)
         if info.leader is None or len(info.isr) < 2:
             raise FaultSkippedError(
@@ -162,3 +150,11 @@ class UncleanElection(Nemesis):
                 "a leader and a follower in sync are needed"
             )
         return cluster, info
+
+
+def _isolate(context: FaultContext, cluster: Cluster, info: PartitionMeta, leader: Node) -> int:
+    """Cut the leader off from its followers; returns its high watermark when it is the only in-sync replica."""
+    port = cluster.repl_port
+    context.undo.push(f"open port {port} of {leader.name}", lambda: netcut.join(leader, port, "in"))
+    netcut.cut(leader, port, "in")
+    return await_alone(context, cluster, info)

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from checkers.spark.files import read_parquet
 from checkers.spark.scratch import empty_frame
 from checkers.spark.session import tuned
-from harness.history.parts import told
+from harness.history.parts import partition_values
 from harness.history.runfile import RunMeta
 from harness.history.schema import TABLES
 from harness.history.store import StoredRun, open_run
@@ -90,7 +90,7 @@ class Stored:
         """Files in COLUMN=VALUE folders, grouped by the columns that their folders define."""
         groups: dict[tuple[str, ...], list[Path]] = {}
         for file in files:
-            groups.setdefault(tuple(told(file, folder) or ()), []).append(file)
+            groups.setdefault(tuple(partition_values(file, folder) or ()), []).append(file)
         return list(groups.values())
 
 

@@ -271,7 +271,7 @@ def main() -> None:
 def _main(arguments: list[str]) -> int:
     errors = Console(stderr=True)
 
-    def complain(message: str) -> None:
+    def print_error(message: str) -> None:
         text = f"error: {plain(message, keep=_LINE_END)}"
         errors.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
 
@@ -280,23 +280,23 @@ def _main(arguments: list[str]) -> int:
         with interrupts.installed(ignored=frozenset(SIGNALS)), interrupts.exposed("ending"):
             code = app(args=arguments, prog_name="shatter", standalone_mode=False)
     except ShatterError as error:
-        complain(str(error))
+        print_error(str(error))
         return error.exit_code
     except typer.TyperException as error:
         text = _one_sentence(error)
         if not text:  # no arguments at all: the help was the answer
             return EXIT_USAGE
-        complain(text)
+        print_error(text)
         return EXIT_USAGE
     except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted")
+        print_error("interrupted")
         return EXIT_UNKNOWN
     except Exception as error:
         errors.print_exception()
-        complain(f"this is a fault of shatterproof itself ({type(error).__name__}: {error}); please report it")
+        print_error(f"this is a fault of shatterproof itself ({type(error).__name__}: {error}); please report it")
         return EXIT_FAILED
     if code == _TYPERS_INTERRUPT and interrupts.count:
-        complain("interrupted")
+        print_error("interrupted")
         return EXIT_UNKNOWN
     return code if isinstance(code, int) else EXIT_VALID
 

@@ -22,7 +22,11 @@ from harness.report.summary import TestOutcome, campaign_exit_code
 
 if TYPE_CHECKING:
     from harness.clusters.docker.images import ImageSet
-    from harness.run.plan import Plan
+    from harness.run.plan import RunPlan
+    from harness.run.runner import RunResult
+
+Outcome = Callable[..., TestOutcome]
+"""(verdict, why, …) → the outcome of the test that is under way."""
 
 
 class Bench:
@@ -57,21 +61,19 @@ class Bench:
                 client.close()
         return self._images[kafka_image]
 
-    def test(self, plan: Plan, *, cut: Callable[[TestOutcome], int] = lambda _outcome: EXIT_UNKNOWN) -> TestOutcome:
+    def test(self, plan: RunPlan, *, cut: Callable[[TestOutcome], int] = lambda _outcome: EXIT_UNKNOWN) -> TestOutcome:
         """Run, judge and report one test. An error of the run is an outcome, not an exception.
 
         cut: gets the outcome when a signal cuts the check short and this process is about to end; gives the exit code.
         """
-        from harness.run.runner import run_test
-
-        spec, began = plan.spec, time.monotonic()
-        title = Text.assemble((plain(spec.name), "bold"), f"  contract {plan.contract}  seed {spec.seed}")
+        began = time.monotonic()
+        title = Text.assemble((plain(plan.spec.name), "bold"), f"  contract {plan.contract}  seed {plan.spec.seed}")
         self.console.rule(title, align="left")
         display = RichDisplay(self.console)
 
         def outcome(verdict: str, why: str, **more: Any) -> TestOutcome:
             return TestOutcome(
-                name=spec.name,
+                name=plan.spec.name,
                 verdict=verdict,
                 why=why,
                 contract=plan.contract,
@@ -79,9 +81,24 @@ class Bench:
                 **more,
             )
 
+        run = self._run(plan, display, outcome)
+        if isinstance(run, TestOutcome):
+            return run
+        judged = self._judge(run, display, outcome, cut)
+        if judged.results is None:
+            return judged
+        with cut_short(f"the report of {run.folder}", last=lambda: cut(judged)):
+            report = report_softly(run.folder, say=display.note)
+            show_softly(self.console, judged.results, run=run.folder, report=report)
+        return replace(judged, report=report, seconds=time.monotonic() - began)
+
+    def _run(self, plan: RunPlan, display: RichDisplay, outcome: Outcome) -> RunResult | TestOutcome:
+        """The run that is to be judged, or the outcome of one that is not."""
+        from harness.run.runner import run_test
+
         try:
             with self.interrupts.exposed("ending before the test begins"):
-                images = self.images(spec.kafka_image)
+                images = self.images(plan.spec.kafka_image)
             run = run_test(
                 plan, images=images, out=self.out, display=display, interrupts=self.interrupts, keep=self.keep
             )
@@ -91,13 +108,18 @@ class Bench:
             return outcome("failed", str(error))
         except Exception as error:
             return outcome("failed", own_fault(error))
-        judges = f"`shatter check {run.folder}` judges what was recorded"
         if run.status == "interrupted":
-            return outcome("unknown", f"the run was interrupted: {run.why}; {judges}", run=run.folder)
+            return outcome("unknown", f"the run was interrupted: {run.why}; {_judges(run)}", run=run.folder)
         if self.interrupts.count:
             ended = run.why or "the run came to its end, and the command was interrupted before it was judged"
-            return outcome("unknown" if run.error is None else "failed", f"{ended}; {judges}", run=run.folder)
-        interrupted = outcome("unknown", f"the check was interrupted; {judges}", run=run.folder)
+            return outcome("unknown" if run.error is None else "failed", f"{ended}; {_judges(run)}", run=run.folder)
+        return run
+
+    def _judge(
+        self, run: RunResult, display: RichDisplay, outcome: Outcome, cut: Callable[[TestOutcome], int]
+    ) -> TestOutcome:
+        """Check a run; the outcome has results unless the check failed."""
+        interrupted = outcome("unknown", f"the check was interrupted; {_judges(run)}", run=run.folder)
         try:
             with cut_short(f"the check of {run.folder}", last=lambda: cut(interrupted)), phase(display, "check"):
                 results = check_run(run.folder, contract=None, spark=self.spark())
@@ -107,19 +129,19 @@ class Bench:
             return outcome("failed", why, run=run.folder)
         except Exception as error:
             self.spark.forget()
-            return outcome("failed", f"the check ended with {own_fault(error)}; {judges}", run=run.folder)
+            return outcome("failed", f"the check ended with {own_fault(error)}; {_judges(run)}", run=run.folder)
         verdict, why = results.verdict, results.why
         if run.error is not None and verdict != "invalid" and not run.timed_out:
             verdict, why = "failed", run.why
-        judged = outcome(verdict, why, run=run.folder, results=results)
-        with cut_short(f"the report of {run.folder}", last=lambda: cut(judged)):
-            report = report_softly(run.folder, say=display.note)
-            show_softly(self.console, results, run=run.folder, report=report)
-        return replace(judged, report=report, seconds=time.monotonic() - began)
+        return outcome(verdict, why, run=run.folder, results=results)
+
+
+def _judges(run: RunResult) -> str:
+    return f"`shatter check {run.folder}` judges what was recorded"
 
 
 def run_all(
-    plans: Sequence[Plan],
+    plans: Sequence[RunPlan],
     *,
     out: Path,
     keep: bool,

@@ -19,7 +19,15 @@ def show_claims(
 ) -> int:
     """`shatter claims`. Every missing test is checked before the first one starts."""
     from harness.report import scoreboard_page as page
-    from harness.report.scoreboard import findings, load_claims, missing, named, publish, read_published, stored_results
+    from harness.report.scoreboard import (
+        claim_results,
+        load_claims,
+        missing,
+        named,
+        publish,
+        read_published,
+        stored_results,
+    )
     from harness.run.plan import make_plan
 
     claims = named(load_claims(), names)
@@ -30,7 +38,7 @@ def show_claims(
         unjudged = [o for o in run_all(plans, out=out, keep=False, master=master, console=Console()) if not o.results]
     here = stored_results(out)
     stored = [*(one for one in earlier if one.run not in {other.run for other in here}), *here]
-    board = [(claim, findings(claim, stored)) for claim in claims]
+    board = [(claim, claim_results(claim, stored)) for claim in claims]
     console = Console()
     shown = Table(expand=False, show_edge=False, pad_edge=False)
     for column in page.HEAD:
@@ -41,7 +49,7 @@ def show_claims(
     console.print(shown)
     if write is not None:  # the pages always show every claim
         every = load_claims()
-        whole = [(claim, findings(claim, stored)) for claim in every]
+        whole = [(claim, claim_results(claim, stored)) for claim in every]
         write.mkdir(parents=True, exist_ok=True)
         write_beside(write / "claims.md", page.markdown(whole))
         write_beside(write / "claims.json", publish(stored, every))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -292,5 +293,5 @@ def _usable(checks: Sequence[Check]) -> bool:
     return all(check.ok or not check.blocks for check in checks)
 
 
-def _overlaps(net: Any, taken: Sequence[Any]) -> bool:
+def _overlaps(net: IPv4Network, taken: Sequence[IPv4Network]) -> bool:
     return any(net.overlaps(other) for other in taken)

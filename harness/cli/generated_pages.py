@@ -123,11 +123,11 @@ def _history_format() -> str:
 
 def _claims() -> dict[str, str]:
     """The scoreboard, from the results of runs on real clusters that are stored next to it."""
-    from harness.report.scoreboard import findings, load_claims, published
+    from harness.report.scoreboard import claim_results, load_claims, published
     from harness.report.scoreboard_page import html, markdown
 
     stored = published((_FOLDER / "claims.json").read_text(encoding="utf-8"))
-    board = [(claim, findings(claim, stored)) for claim in load_claims()]
+    board = [(claim, claim_results(claim, stored)) for claim in load_claims()]
     return {"claims.md": markdown(board), "claims.html": html(board)}
 
 

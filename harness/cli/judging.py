@@ -74,5 +74,5 @@ def show_softly(console: Console, results: Results, *, run: Path, report: Path |
 
 def own_fault(error: Exception) -> str:
     """An exception as one short line."""
-    told = (str(error).strip().splitlines() or ["no reason given"])[0]
-    return f"{type(error).__name__}: {told[:300]}"
+    first_line = (str(error).strip().splitlines() or ["no reason given"])[0]
+    return f"{type(error).__name__}: {first_line[:300]}"

@@ -104,9 +104,9 @@ def _contracts(verbose: bool) -> Rows:
 
 
 def _designs(verbose: bool) -> Rows:
-    from mirrors.reference.driver.promise import listing
+    from mirrors import REGISTRY
 
-    return listing(verbose=verbose)
+    return [row for entry in REGISTRY.values() for row in entry.designs(verbose)]
 
 
 LISTINGS: dict[str, Callable[[bool], Rows]] = {

@@ -17,7 +17,7 @@ from harness.core.testspec import TestSpec, parse_spec
 from harness.report.summary import TestOutcome, campaign_exit_code
 
 if TYPE_CHECKING:
-    from harness.run.plan import Plan
+    from harness.run.plan import RunPlan
 
 
 def run_one(spec: TestSpec, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
@@ -27,7 +27,7 @@ def run_one(spec: TestSpec, *, out: Path, keep: bool, master: str, as_json: bool
     return _run_plan(make_plan(spec), out=out, keep=keep, master=master, as_json=as_json)
 
 
-def _run_plan(plan: Plan, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
+def _run_plan(plan: RunPlan, *, out: Path, keep: bool, master: str, as_json: bool) -> int:
     def cut(outcomes: Sequence[TestOutcome]) -> int:  # within a signal's handler
         for one in outcomes:
             tell(f"{one.verdict}: {plain(one.why)}")
@@ -56,7 +56,7 @@ def replay_run(path: Path, *, out: Path, keep: bool, master: str, as_json: bool)
     return _run_plan(replayed(path), out=out, keep=keep, master=master, as_json=as_json)
 
 
-def replayed(path: Path) -> Plan:
+def replayed(path: Path) -> RunPlan:
     """The test of a stored run, made from its run.json and nothing else.
 
     Raises: HistoryError when it is not a run; UsageError when it was not made by `shatter run`.

@@ -7,12 +7,12 @@ import json
 import os
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
 
 import docker.errors
 
@@ -38,6 +38,9 @@ from harness.core.errors import ClusterError, UsageError
 from harness.core.wait import wait_until
 from harness.topology.clusters import NodeState
 from harness.topology.mirror import Mirror
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 READY_S = 120.0
 PROXY_S = 20.0
@@ -208,7 +211,7 @@ class RunningTopology:
         )
 
 
-def _in_parallel(action: Any, items: Sequence[Any]) -> list[Any]:
+def _in_parallel(action: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Do it for every item at once, wait for all, raise the first error (in the items' order)."""
     if not items:
         return []

@@ -109,10 +109,10 @@ def listing(*, verbose: bool = False) -> list[dict[str, Any]]:
         return rows + [{"name": f"+{name}", "what": about} for name, about in modifiers().items()]
     contracts = [load(name) for name in names()]
     kinds = list(dict.fromkeys(key for contract in contracts for key in contract.clauses))
-    return [{"name": kind, **{c.name: _told(c.clauses.get(kind, ())) for c in contracts}} for kind in kinds]
+    return [{"name": kind, **{c.name: _reasons(c.clauses.get(kind, ())) for c in contracts}} for kind in kinds]
 
 
-def _told(clauses: tuple[Clause, ...]) -> str:
+def _reasons(clauses: tuple[Clause, ...]) -> str:
     return "; ".join(
         f"{clause.level}{' on ' + ', '.join(clause.on) if clause.on else ''}: {clause.reason}"
         for clause in reversed(clauses)

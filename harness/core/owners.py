@@ -120,8 +120,8 @@ def abandoned(folder: Path) -> bool:
     try:
         if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():
             return False
-        told = json.loads((folder / OWNER_FILE).read_text(encoding="utf-8"))
-        owner = Owner(host=str(told["host"]), pid=int(told["pid"]), start=int(told["start"]))
+        stored = json.loads((folder / OWNER_FILE).read_text(encoding="utf-8"))
+        owner = Owner(host=str(stored["host"]), pid=int(stored["pid"]), start=int(stored["start"]))
     except (OSError, ValueError, KeyError, TypeError):
         return _untouched(folder)
     if owner.host != socket.gethostname():

@@ -14,7 +14,9 @@ from harness.wire.client import WireError
 Notes = list[str]
 
 
-def look_configs(letter: str, admin: Administrator, topics: Sequence[str], recorder: Recorder, *, look: int) -> Notes:
+def snapshot_configs(
+    letter: str, admin: Administrator, topics: Sequence[str], recorder: Recorder, *, look: int
+) -> Notes:
     """One row of `configs` (event look) per entry that was set on a topic itself (not a broker's default).
 
     The time is taken before the brokers are asked.
@@ -39,7 +41,7 @@ def look_configs(letter: str, admin: Administrator, topics: Sequence[str], recor
     return []
 
 
-def look_acls(letter: str, admin: Administrator, recorder: Recorder, *, look: int) -> Notes:
+def snapshot_acls(letter: str, admin: Administrator, recorder: Recorder, *, look: int) -> Notes:
     """One row of `acls` (event look) per binding, one without a binding where there is none; nothing where the cluster
     has no authorizer. The time is taken before the brokers are asked.
     """

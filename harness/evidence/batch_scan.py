@@ -4,7 +4,6 @@ Pure: bytes in, headers and problems out. Nothing here reads a record.
 Anything but a whole batch ends the scan of a file and is reported, not raised: later batches cannot be found, because
 the length field is the only way from one batch to the next. Message formats v0 and v1 are refused: Kafka 4 cannot write
 them, so a file that holds them is foreign, and its records have no producer columns to judge.
-Layout: https://kafka.apache.org/documentation/#recordbatch.
 """
 
 from __future__ import annotations
@@ -15,57 +14,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import crc32c
-
 from harness.core.errors import HistoryError
+from harness.wire.batch_headers import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    PREFIX,
+    BatchHeader,
+    checksum,
+    read_header,
+)
 
-HEADER_BYTES = 61
-_LOG_OVERHEAD = 12  # base offset and length, which the length field does not count
-_CRC_START = 21  # the CRC covers everything from the attributes on
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH = struct.Struct(">qi")
 _OLD_CRC = struct.Struct(">I")
-_CODEC_MASK, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 
 
-class BatchHeader(NamedTuple):
-    """One batch's header. `position` and `size` are bytes in the file; `crc_ok` compares the stored CRC32C."""
+class ScannedBatch(NamedTuple):
+    """One batch. `crc_ok`: whether its bytes have the CRC32C that its header states."""
 
-    position: int
-    size: int
-    base_offset: int
-    leader_epoch: int
-    magic: int
-    crc: int
+    header: BatchHeader
     crc_ok: bool
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    records_count: int
-
-    @property
-    def codec(self) -> int:
-        """Number of the compression codec."""
-        return self.attributes & _CODEC_MASK
-
-    @property
-    def log_append_time(self) -> bool:
-        """Whether the broker's time replaces the timestamp of every record."""
-        return bool(self.attributes & _LOG_APPEND_TIME)
-
-    @property
-    def transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
-
-    @property
-    def control(self) -> bool:
-        """Whether the batch holds control records."""
-        return bool(self.attributes & _CONTROL)
 
 
 @dataclass(frozen=True)
@@ -84,11 +52,11 @@ class Problem:
 
 def _is_old_message(view: memoryview, position: int, size: int) -> bool:
     """Whether a v0 or v1 message begins here, by its own CRC-32: a flipped bit in `magic` must not look like one."""
-    end = position + _LOG_OVERHEAD + size
+    end = position + LENGTH_OVERHEAD + size
     if size < 14 or end > len(view):
         return False
-    stored = _OLD_CRC.unpack_from(view, position + _LOG_OVERHEAD)[0]
-    return bool(zlib.crc32(view[position + 16 : end]) == stored)
+    stored = _OLD_CRC.unpack_from(view, position + LENGTH_OVERHEAD)[0]
+    return bool(zlib.crc32(view[position + MAGIC_AT : end]) == stored)
 
 
 def _rest_is_zero(view: memoryview, position: int) -> bool:
@@ -96,7 +64,7 @@ def _rest_is_zero(view: memoryview, position: int) -> bool:
     return all(not any(view[at : at + step]) for at in range(position, len(view), step))
 
 
-def scan(view: memoryview, *, name: str) -> Iterator[BatchHeader | Problem]:
+def scan(view: memoryview, *, name: str) -> Iterator[ScannedBatch | Problem]:
     """Every batch of a segment file in file order; a Problem, when there is one, comes last.
 
     view: the whole file (may be a memory map). name: the file, for messages.
@@ -108,8 +76,8 @@ def scan(view: memoryview, *, name: str) -> Iterator[BatchHeader | Problem]:
         if left < 17:
             yield _tail(view, position, f"{left} bytes are left, fewer than a batch header has")
             return
-        base_offset, length = _LENGTH.unpack_from(view, position)
-        magic = view[position + 16]
+        base_offset, length = PREFIX.unpack_from(view, position)
+        magic = view[position + MAGIC_AT]
         if length == 0 and _rest_is_zero(view, position):
             yield Problem("zero_tail", position, f"zeros from byte {position} to the end ({left} bytes)")
             return
@@ -118,8 +86,8 @@ def scan(view: memoryview, *, name: str) -> Iterator[BatchHeader | Problem]:
                 f"{name}: message format v{magic} at byte {position}: only v2 (Kafka 0.11 and later) can be judged; "
                 "let the topic be rewritten with a current client and broker, or leave this file out."
             )
-        size = length + _LOG_OVERHEAD
-        if size < HEADER_BYTES or magic != 2:
+        size = length + LENGTH_OVERHEAD
+        if size < HEADER_BYTES or magic != MAGIC:
             yield Problem(
                 "corrupt_header",
                 position,
@@ -130,10 +98,8 @@ def scan(view: memoryview, *, name: str) -> Iterator[BatchHeader | Problem]:
         if size > left:
             yield _tail(view, position, f"the batch at offset {base_offset} has {size} bytes, {left} are there")
             return
-        fields = _HEADER.unpack_from(view, position)
-        crc = fields[4]
-        crc_ok = crc32c.crc32c(view[position + _CRC_START : position + size]) == crc
-        yield BatchHeader(position, size, base_offset, fields[2], magic, crc, crc_ok, *fields[5:])
+        header = read_header(view, position)
+        yield ScannedBatch(header, checksum(view, header) == header.crc)
         position += size
 
 

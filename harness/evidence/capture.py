@@ -23,7 +23,7 @@ from typing import Final
 
 from harness.core.errors import ShatterError
 from harness.evidence.log_dirs import EVIDENCE, MANIFEST
-from harness.evidence.snapshots import FINAL_LOOK, topics_to_keep
+from harness.evidence.snapshots import FINAL_SNAPSHOT, topics_to_keep
 from harness.history.writer import storage_error
 from harness.topology.clusters import Cluster, Node
 from harness.topology.topology import Topology
@@ -55,7 +55,9 @@ class CaptureReport:
         return not self.notes
 
 
-def capture(topology: Topology, run_dir: Path, *, look: int = FINAL_LOOK, timeout_s: float = 120.0) -> CaptureReport:
+def capture(
+    topology: Topology, run_dir: Path, *, look: int = FINAL_SNAPSHOT, timeout_s: float = 120.0
+) -> CaptureReport:
     """Copy the test's logs from every broker of every cluster; an earlier capture of a broker is replaced.
 
     A broker that fails, or is not done in time, does not keep the others from being captured: it is a note.
@@ -139,7 +141,7 @@ def _missing(cluster: Cluster, topics: Sequence[str], came: Mapping[int, tuple[s
     """Assigned replicas that were not captured, on brokers that were."""
     view = ClusterView(cluster.bootstrap)
     try:
-        partitions = view.metadata(topics).partitions
+        partitions = list(view.metadata(topics).partitions())
     except WireError as error:
         return [f"cluster {cluster.name}: whether every replica was copied is unknown: {error}"]
     finally:

@@ -68,11 +68,11 @@ def expected_replicas(run_dir: Path, meta: RunMeta) -> dict[Replica, tuple[int |
     return found
 
 
-def failures_told(run_dir: Path) -> dict[tuple[str, int], str]:
+def capture_failures(run_dir: Path) -> dict[tuple[str, int], str]:
     """(cluster, broker) → why nothing of it was captured, from the manifest; empty where there is none to read."""
     try:
-        told = json.loads((run_dir / EVIDENCE / MANIFEST).read_text(encoding="utf-8")).get("failures", {})
-        return {(cluster, int(broker)): str(why) for cluster, of in told.items() for broker, why in of.items()}
+        failures = json.loads((run_dir / EVIDENCE / MANIFEST).read_text(encoding="utf-8")).get("failures", {})
+        return {(cluster, int(broker)): str(why) for cluster, of in failures.items() for broker, why in of.items()}
     except (OSError, ValueError, AttributeError):
         return {}
 

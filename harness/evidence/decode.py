@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from harness.core.atomic_files import refuse_folder, write_beside
 from harness.core.errors import HistoryError
-from harness.evidence.completeness import by_replica, expected_replicas, failures_told
+from harness.evidence.completeness import by_replica, capture_failures, expected_replicas
 from harness.evidence.completeness import rows as completeness_rows
 from harness.evidence.log_dirs import ReplicaLog, find_logs, has_segments
 from harness.evidence.segment_task import INPUT, PREFIX, RESULT_DDL, run_task
-from harness.evidence.snapshots import FINAL_LOOK
+from harness.evidence.snapshots import FINAL_SNAPSHOT
 from harness.history.runfile import RunFile, read_meta
 from harness.history.schema import TABLES
 from harness.history.store import read_files, whole_files
@@ -52,7 +52,7 @@ def needs_decoding(run_dir: Path) -> bool:
     return has_segments(run_dir) and not (run_dir / "batches" / _DONE).exists()
 
 
-def decode_run(spark: SparkSession, run_dir: Path, *, look: int = FINAL_LOOK) -> DecodeReport | None:
+def decode_run(spark: SparkSession, run_dir: Path, *, look: int = FINAL_SNAPSHOT) -> DecodeReport | None:
     """Decode every captured segment of the run; None when there is nothing to do.
 
     look: number of the snapshot that the rows belong to. Problems also go into the notes of run.json.
@@ -74,7 +74,7 @@ def decode_run(spark: SparkSession, run_dir: Path, *, look: int = FINAL_LOOK) ->
         raise HistoryError(f"{broken[0]}{more}")
     expected = expected_replicas(run_dir, read_meta(run_dir))
     _store_unseen_ends(run_dir, logs, results, look)
-    captured = completeness_rows(expected, by_replica(logs, results), failures_told(run_dir), look=look)
+    captured = completeness_rows(expected, by_replica(logs, results), capture_failures(run_dir), look=look)
     _store_rows(run_dir, "captured_logs", captured)
     report = DecodeReport(
         segments=len(results),
@@ -136,7 +136,7 @@ def _remove_earlier(run_dir: Path) -> None:
 
 def _store_unseen_ends(run_dir: Path, logs: Sequence[ReplicaLog], results: Sequence[dict[str, Any]], look: int) -> None:
     """`log_ends` rows of replicas without a row in this snapshot: log start and end, and the checkpointed watermark."""
-    seen, leaders, now = _looks(run_dir, look)
+    seen, leaders, now = _snapshot_rows(run_dir, look)
     ends = {r["path"]: r["end_offset"] for r in results}
     rows: list[dict[str, Any]] = []
     for log in logs:
@@ -175,7 +175,7 @@ def _store_rows(run_dir: Path, table: str, rows: Sequence[dict[str, Any]]) -> No
 _Place = tuple[str, str, int]
 
 
-def _looks(run_dir: Path, look: int) -> tuple[set[tuple[str, str, int, int]], dict[_Place, int], int]:
+def _snapshot_rows(run_dir: Path, look: int) -> tuple[set[tuple[str, str, int, int]], dict[_Place, int], int]:
     """Replicas in this snapshot, the last known leader of each partition, and the time of the last snapshot."""
     files, _problems = whole_files(run_dir / "log_ends")
     if not files:

@@ -30,7 +30,7 @@ _CONSUMERS_PROTOCOL: Final = ("consumer", "")  # classic groups of another proto
 _CONSUMER: Final = ("consumer", "classic")
 
 
-def look_groups(
+def snapshot_groups(
     cluster: Cluster, recorder: Recorder, *, view: ClusterView | None = None, groups: Collection[str] | None = None
 ) -> Notes:
     """One row of `group_offsets` (event look) per partition that a consumer group has committed, or that a share group
@@ -52,14 +52,14 @@ def look_groups(
         ]
         shares = [str(g.group_id) for g in listed if g.group_type.lower() == _SHARE]
         notes = [f"groups of cluster {cluster.name}: {failure}" for failure in failures]
-        notes += _look_consumer_groups(cluster, consumers, recorder)
-        return notes + _look_share_groups(cluster.name, view, {name: states[name] for name in shares}, recorder)
+        notes += _snapshot_consumer_groups(cluster, consumers, recorder)
+        return notes + _snapshot_share_groups(cluster.name, view, {name: states[name] for name in shares}, recorder)
     finally:
         if own:
             view.close()
 
 
-def _look_consumer_groups(cluster: Cluster, groups: Sequence[str], recorder: Recorder) -> Notes:
+def _snapshot_consumer_groups(cluster: Cluster, groups: Sequence[str], recorder: Recorder) -> Notes:
     if not groups:
         return []
     admin = cluster.admin()
@@ -104,7 +104,7 @@ def _ask_offsets(admin: Any, group: str) -> Any:
     return admin.list_consumer_group_offsets(request, request_timeout=_TIMEOUT_S)[group]
 
 
-def _look_share_groups(letter: str, view: ClusterView, states: Mapping[str, str], recorder: Recorder) -> Notes:
+def _snapshot_share_groups(letter: str, view: ClusterView, states: Mapping[str, str], recorder: Recorder) -> Notes:
     """states: group → its state. Every broker is asked, and answers for the groups that it coordinates; one without
     groups, such as a mirror that is a broker, need not answer."""
     if not states:
@@ -121,7 +121,7 @@ def _look_share_groups(letter: str, view: ClusterView, states: Mapping[str, str]
     except WireError as error:
         return [f"share groups of cluster {letter}: {error}"]
     there = recorder.clock.now_ns()
-    told = {str(g.group_id) for answer in answers for g in answer.groups if g.error_code is ErrorCode.none}
+    described = {str(g.group_id) for answer in answers for g in answer.groups if g.error_code is ErrorCode.none}
     for group, topic, partition, offset, epoch in _start_offsets(answers):
         recorder.row(
             "group_offsets",
@@ -137,7 +137,7 @@ def _look_share_groups(letter: str, view: ClusterView, states: Mapping[str, str]
             offset=offset,
             leader_epoch=epoch,
         )
-    return [f"share group {g} of cluster {letter}: {'; '.join(failures)}" for g in sorted(states.keys() - told)]
+    return [f"share group {g} of cluster {letter}: {'; '.join(failures)}" for g in sorted(states.keys() - described)]
 
 
 def _start_offsets(answers: Iterable[Any]) -> Iterable[tuple[str, str, int, int, int]]:

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from harness.evidence.batch_scan import BatchHeader
 from harness.evidence.varints import I64, MAX_VARINT_BYTES, U8, RecordFormatError, read_varints, record_starts
+from harness.wire.batch_headers import BatchHeader
 
 # org.apache.kafka.common.record.internal.ControlRecordType; 7 is KIP-1279's MIRROR_PID_RESET.
 CONTROL_TYPES: Mapping[int, str] = {

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from harness.evidence.admin_snapshots import Notes
-from harness.evidence.group_snapshots import look_groups
-from harness.evidence.snapshots import LOAD_LOOK, look_log_ends, look_mirror, topics_of_interest
+from harness.evidence.group_snapshots import snapshot_groups
+from harness.evidence.snapshots import LOAD_SNAPSHOT, snapshot_log_ends, snapshot_mirror, topics_of_interest
 from harness.history.recording import Recorder
 from harness.topology.clusters import Cluster
 from harness.topology.mirror import Mirror
@@ -47,14 +47,14 @@ class Sampler:
         """Begin. Topics and mirrors are those of the topology at this moment; `add` adds later mirrors."""
         topics = topics_of_interest(self._topology)
         for cluster in self._topology.clusters.values():
-            self._spawn(f"look-{cluster.name}", _LogEndSampler(cluster, topics, self._recorder))
-            self._spawn(f"look-groups-{cluster.name}", _GroupSampler(cluster, self._recorder))
+            self._spawn(f"sample-{cluster.name}", _LogEndSampler(cluster, topics, self._recorder))
+            self._spawn(f"sample-groups-{cluster.name}", _GroupSampler(cluster, self._recorder))
         for mirror in self._topology.mirrors:
             self.add(mirror)
 
     def add(self, mirror: Mirror) -> None:
         """Sample this mirror, too."""
-        name = f"look-mirror-{mirror.source}-{mirror.destination}"
+        name = f"sample-mirror-{mirror.source}-{mirror.destination}"
         self._spawn(name, _MirrorSampler(mirror, self._recorder))
 
     def stop(self, *, timeout_s: float = 15.0) -> None:
@@ -72,31 +72,31 @@ class Sampler:
         with self._lock:
             return [note if times == 1 else f"{note} ({times} times)" for note, times in self._notes.items()]
 
-    def _spawn(self, name: str, looker: _Looker) -> None:
-        thread = threading.Thread(target=self._run, args=(looker,), name=name, daemon=True)
+    def _spawn(self, name: str, sampler: _Sampler) -> None:
+        thread = threading.Thread(target=self._run, args=(sampler,), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _run(self, looker: _Looker) -> None:
+    def _run(self, sampler: _Sampler) -> None:
         try:
             while not self._stop.is_set():
                 began = time.monotonic()
                 try:
-                    for note in looker.look():
+                    for note in sampler.snapshot():
                         self._note(note)
                 except Exception as error:  # a dead sampler would miss everything after it
                     self._note(f"{threading.current_thread().name}: {type(error).__name__}: {error}")
                 self._stop.wait(max(0.1, self._interval_s - (time.monotonic() - began)))
         finally:
-            looker.close()
+            sampler.close()
 
     def _note(self, note: str) -> None:
         with self._lock:
             self._notes[note] = self._notes.get(note, 0) + 1
 
 
-class _Looker(Protocol):
-    def look(self) -> Notes: ...
+class _Sampler(Protocol):
+    def snapshot(self) -> Notes: ...
 
     def close(self) -> None: ...
 
@@ -106,8 +106,8 @@ class _LogEndSampler:
         self._cluster, self._topics, self._recorder = cluster, topics, recorder
         self._view = ClusterView(cluster.bootstrap)
 
-    def look(self) -> Notes:
-        return look_log_ends(self._cluster, self._topics, self._recorder, look=LOAD_LOOK, view=self._view)
+    def snapshot(self) -> Notes:
+        return snapshot_log_ends(self._cluster, self._topics, self._recorder, look=LOAD_SNAPSHOT, view=self._view)
 
     def close(self) -> None:
         self._view.close()
@@ -118,8 +118,8 @@ class _GroupSampler:
         self._cluster, self._recorder = cluster, recorder
         self._view = ClusterView(cluster.bootstrap)
 
-    def look(self) -> Notes:
-        return look_groups(self._cluster, self._recorder, view=self._view)
+    def snapshot(self) -> Notes:
+        return snapshot_groups(self._cluster, self._recorder, view=self._view)
 
     def close(self) -> None:
         self._view.close()
@@ -129,8 +129,8 @@ class _MirrorSampler:
     def __init__(self, mirror: Mirror, recorder: Recorder) -> None:
         self._mirror, self._recorder = mirror, recorder
 
-    def look(self) -> Notes:
-        return look_mirror(self._mirror, self._recorder)
+    def snapshot(self) -> Notes:
+        return snapshot_mirror(self._mirror, self._recorder)
 
     def close(self) -> None:
         """Nothing to close: the mirror belongs to the runner."""

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from harness.evidence.batch_scan import HEADER_BYTES, BatchHeader, Problem, scan
+from harness.evidence.batch_scan import Problem, ScannedBatch, scan
 from harness.evidence.codecs import CodecError, codec_name, decompress
-from harness.evidence.record_arrays import decode_records
+from harness.evidence.record_arrays import DecodedRecords, decode_records
 from harness.evidence.varints import RecordFormatError
+from harness.wire.batch_headers import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader
 
 CHUNK_BYTES = 16 << 20
 CHUNK_RECORDS = 100_000
@@ -39,9 +40,9 @@ class Chunk:
 
 @dataclass
 class _Pending:
-    """Headers of one chunk, with the payload of those whose records can be read."""
+    """Batches of one chunk, with the payload of those whose records can be read."""
 
-    headers: list[BatchHeader] = field(default_factory=list)
+    batches: list[ScannedBatch] = field(default_factory=list)
     payloads: list[bytes | None] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     size: int = 0
@@ -64,43 +65,59 @@ def decode_segment(view: memoryview, *, name: str, base_offset: int = 0, last: b
         if isinstance(item, Problem):
             pending.problems.append(item)
             if item.kind == "corrupt_header" or not last:
-                pending.headers.append(_damage(item, len(view), pending.next_offset))
+                pending.batches.append(_damage(item, len(view), pending.next_offset))
                 pending.payloads.append(None)
             continue
         payload = _payload(view, item, pending)
-        pending.headers.append(item)
+        pending.batches.append(item)
         pending.payloads.append(payload)
-        pending.next_offset = item.base_offset + item.last_offset_delta + 1
-        pending.size += item.size if payload is None else len(payload)
-        pending.count += 0 if payload is None else item.records_count
+        pending.next_offset = item.header.next_offset
+        pending.size += item.header.size if payload is None else len(payload)
+        pending.count += 0 if payload is None else item.header.records_count
         if pending.full():
             yield _chunk(pending)
             pending = _Pending(next_offset=pending.next_offset)
-    if pending.headers or pending.problems:
+    if pending.batches or pending.problems:
         yield _chunk(pending)
 
 
-def _payload(view: memoryview, header: BatchHeader, pending: _Pending) -> bytes | None:
+def _payload(view: memoryview, batch: ScannedBatch, pending: _Pending) -> bytes | None:
     """The batch's records, decompressed; None when there are none or they cannot be read."""
-    start, end = header.position + HEADER_BYTES, header.position + header.size
+    header = batch.header
     if not 0 <= header.records_count <= _MAX_COUNT:
-        pending.problems.append(_undecodable(header, f"{header.records_count} records are announced"))
+        pending.problems.append(_undecodable(batch, f"{header.records_count} records are announced"))
         return None
     try:
-        return decompress(header.codec, bytes(view[start:end]))
+        return decompress(header.codec, bytes(view[header.position + HEADER_BYTES : header.end]))
     except CodecError as error:
-        pending.problems.append(_undecodable(header, str(error)))
+        pending.problems.append(_undecodable(batch, str(error)))
         return None
 
 
-def _damage(problem: Problem, end: int, next_offset: int) -> BatchHeader:
+def _damage(problem: Problem, end: int, next_offset: int) -> ScannedBatch:
     """A stand-in for bytes that should be batches and are not."""
-    size = min(end - problem.position, (1 << 31) - 1)
-    return BatchHeader(problem.position, size, next_offset, -1, 2, 0, False, 0, 0, -1, -1, -1, -1, -1, 0)
+    header = BatchHeader(
+        position=problem.position,
+        base_offset=next_offset,
+        length=min(end - problem.position, (1 << 31) - 1) - LENGTH_OVERHEAD,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=0,
+        base_timestamp=-1,
+        max_timestamp=-1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=0,
+    )
+    return ScannedBatch(header, crc_ok=False)
 
 
-def _undecodable(header: BatchHeader, why: str) -> Problem:
-    crc = "its CRC32C is right" if header.crc_ok else "its CRC32C is wrong too"
+def _undecodable(batch: ScannedBatch, why: str) -> Problem:
+    header = batch.header
+    crc = "its CRC32C is right" if batch.crc_ok else "its CRC32C is wrong too"
     text = (
         f"the records of the batch at offset {header.base_offset} (byte {header.position}) cannot be read: {why}; {crc}"
     )
@@ -108,22 +125,26 @@ def _undecodable(header: BatchHeader, why: str) -> Problem:
 
 
 def _chunk(pending: _Pending) -> Chunk:
-    readable = [(h, p) for h, p in zip(pending.headers, pending.payloads, strict=True) if p is not None]
+    readable = [(b, p) for b, p in zip(pending.batches, pending.payloads, strict=True) if p is not None]
     try:
-        decoded = decode_records(readable)
+        decoded = _decode(readable)
     except RecordFormatError:  # one bad batch must not cost the chunk: find it
         good = [pair for pair in readable if _readable_alone(pair, pending)]
-        readable, decoded = good, decode_records(good)
+        readable, decoded = good, _decode(good)
     of_batch = {
-        header.position: (kind, epoch)
-        for (header, _), kind, epoch in zip(readable, decoded.control_types, decoded.coordinator_epochs, strict=True)
+        batch.header.position: (kind, epoch)
+        for (batch, _), kind, epoch in zip(readable, decoded.control_types, decoded.coordinator_epochs, strict=True)
     }
-    return Chunk(_batch_columns(pending.headers, of_batch), decoded.columns, tuple(pending.problems))
+    return Chunk(_batch_columns(pending.batches, of_batch), decoded.columns, tuple(pending.problems))
 
 
-def _readable_alone(pair: tuple[BatchHeader, bytes], pending: _Pending) -> bool:
+def _decode(readable: list[tuple[ScannedBatch, bytes]]) -> DecodedRecords:
+    return decode_records([(batch.header, payload) for batch, payload in readable])
+
+
+def _readable_alone(pair: tuple[ScannedBatch, bytes], pending: _Pending) -> bool:
     try:
-        decode_records([pair])
+        _decode([pair])
     except RecordFormatError as error:
         pending.problems.append(_undecodable(pair[0], str(error)))
         return False
@@ -131,15 +152,16 @@ def _readable_alone(pair: tuple[BatchHeader, bytes], pending: _Pending) -> bool:
 
 
 def _batch_columns(
-    headers: list[BatchHeader], of_batch: dict[int, tuple[str | None, int | None]]
+    batches: list[ScannedBatch], of_batch: dict[int, tuple[str | None, int | None]]
 ) -> dict[str, pa.Array]:
+    headers = [batch.header for batch in batches]
     control = [of_batch.get(h.position, (None, None)) for h in headers]
     return {
         "base_offset": pa.array([h.base_offset for h in headers], pa.int64()),
-        "last_offset": pa.array([h.base_offset + h.last_offset_delta for h in headers], pa.int64()),
+        "last_offset": pa.array([h.last_offset for h in headers], pa.int64()),
         "leader_epoch": pa.array([h.leader_epoch for h in headers], pa.int32()),
         "crc": pa.array([h.crc for h in headers], pa.int64()),
-        "crc_ok": pa.array([h.crc_ok for h in headers], pa.bool_()),
+        "crc_ok": pa.array([batch.crc_ok for batch in batches], pa.bool_()),
         "producer_id": pa.array([h.producer_id for h in headers], pa.int64()),
         "producer_epoch": pa.array([h.producer_epoch for h in headers], pa.int16()),
         "base_sequence": pa.array([h.base_sequence for h in headers], pa.int32()),

@@ -11,27 +11,19 @@ from contextlib import closing
 from typing import Any, Final
 
 from harness.core.errors import ShatterError, StorageError
-from harness.evidence.admin_snapshots import Notes, look_acls, look_configs
-from harness.evidence.group_snapshots import look_groups
+from harness.evidence.admin_snapshots import Notes, snapshot_acls, snapshot_configs
+from harness.evidence.group_snapshots import snapshot_groups
 from harness.history.recording import Recorder
 from harness.topology.clusters import Cluster
 from harness.topology.mirror import KeepsTopics, Mirror, topic_on
 from harness.topology.topology import Topology
 from harness.wire.administration import Administrator
 from harness.wire.client import WireError
-from harness.wire.view import (
-    DEBUGGING_REPLICA,
-    EARLIEST,
-    LATEST,
-    ClusterView,
-    MetadataView,
-    PartitionView,
-    TopicPartition,
-    by_leader,
-)
+from harness.wire.metadata import Metadata, PartitionMeta, TopicPartition, by_leader
+from harness.wire.view import DEBUGGING_REPLICA, EARLIEST, LATEST, ClusterView
 
-LOAD_LOOK: Final = 0  # number of all the sampler's snapshots
-FINAL_LOOK: Final = 1  # number of the snapshot that goes with the captured logs
+LOAD_SNAPSHOT: Final = 0  # number of all the sampler's snapshots
+FINAL_SNAPSHOT: Final = 1  # number of the snapshot that goes with the captured logs
 
 
 def topics_of_interest(topology: Topology) -> list[str]:
@@ -48,7 +40,7 @@ def topics_to_keep(topology: Topology) -> list[str]:
     return sorted({*topics_of_interest(topology), *own})
 
 
-def look_log_ends(
+def snapshot_log_ends(
     cluster: Cluster, topics: Sequence[str], recorder: Recorder, *, look: int, view: ClusterView | None = None
 ) -> Notes:
     """One row of `log_ends` per replica that answers, and one without broker per partition whose leader does not.
@@ -67,7 +59,7 @@ def look_log_ends(
         notes: Notes = []
         leaders = _leaders(view, seen, notes)
         ends = _replica_ends(view, seen, notes)
-        for p in seen.partitions:
+        for p in seen.partitions():
             _log_end_rows(
                 cluster.name, p, leaders.get((p.topic, p.partition)), ends, recorder, look=look, time_ns=began
             )
@@ -86,14 +78,14 @@ _ASKED: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
-def _leaders(view: ClusterView, seen: MetadataView, notes: Notes) -> dict[TopicPartition, dict[str, int]]:
+def _leaders(view: ClusterView, seen: Metadata, notes: Notes) -> dict[TopicPartition, dict[str, int]]:
     """Partition → its leader's offsets under the leader epoch of the metadata; absent when it does not answer.
 
     Where the high watermark is below the last stable offset, the log may have been truncated between the two answers:
     the leader is asked once more, and its second answer counts.
     """
     found: dict[TopicPartition, dict[str, int]] = {}
-    for leader, epochs in by_leader(seen.partitions).items():
+    for leader, epochs in by_leader(seen.partitions()).items():
         try:
             said = _ask(view, leader, epochs)
             torn = {p: epochs[p] for p, columns in said.items() if columns["last_stable"] > columns["high_watermark"]}
@@ -114,10 +106,10 @@ def _ask(view: ClusterView, leader: int, epochs: Mapping[TopicPartition, int]) -
     return {partition: columns for partition, columns in found.items() if len(columns) == len(_ASKED)}
 
 
-def _replica_ends(view: ClusterView, seen: MetadataView, notes: Notes) -> dict[tuple[str, int, int], tuple[int, int]]:
+def _replica_ends(view: ClusterView, seen: Metadata, notes: Notes) -> dict[tuple[str, int, int], tuple[int, int]]:
     """(topic, partition, follower) → its own (log start, log end)."""
     followers: dict[int, dict[TopicPartition, int]] = {}
-    for p in seen.partitions:
+    for p in seen.partitions():
         for broker in p.replicas:
             if broker != p.leader and broker in seen.brokers:
                 followers.setdefault(broker, {})[(p.topic, p.partition)] = -1
@@ -136,7 +128,7 @@ def _replica_ends(view: ClusterView, seen: MetadataView, notes: Notes) -> dict[t
 
 def _log_end_rows(
     cluster: str,
-    p: PartitionView,
+    p: PartitionMeta,
     leader: Mapping[str, int] | None,
     ends: Mapping[tuple[str, int, int], tuple[int, int]],
     recorder: Recorder,
@@ -145,9 +137,10 @@ def _log_end_rows(
     time_ns: int,
 ) -> None:
     common = {"cluster": cluster, "look": look, "time_ns": time_ns, "topic": p.topic, "partition": p.partition}
-    whole = {"leader": p.leader, "isr": list(p.isr), "replicas": list(p.replicas)}
+    leading = -1 if p.leader is None else p.leader
+    whole = {"leader": leading, "isr": list(p.isr), "replicas": list(p.replicas)}
     if leader is not None:
-        recorder.row("log_ends", **common, **whole, broker=p.leader, leader_epoch=p.leader_epoch, **leader)
+        recorder.row("log_ends", **common, **whole, broker=leading, leader_epoch=p.leader_epoch, **leader)
     else:
         recorder.row("log_ends", **common, **whole, broker=-1)
     for broker in p.replicas:
@@ -156,7 +149,7 @@ def _log_end_rows(
             recorder.row("log_ends", **common, **whole, broker=broker, log_start=start, log_end=end)
 
 
-def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
+def snapshot_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
     """One row of `mirror_states` per partition. The time is taken before the mirror is asked: a lag of 0 then means
     that everything acknowledged before that time had been mirrored."""
     began = recorder.clock.now_ns()
@@ -184,16 +177,16 @@ def look_mirror(mirror: Mirror, recorder: Recorder) -> Notes:
     return []
 
 
-def look_all(topology: Topology, recorder: Recorder, *, look: int = FINAL_LOOK) -> Notes:
+def snapshot_all(topology: Topology, recorder: Recorder, *, look: int = FINAL_SNAPSHOT) -> Notes:
     """Snapshot everything: log ends, group offsets, topic configurations and ACLs of every cluster, the mirrors."""
     topics = topics_of_interest(topology)
     notes: Notes = []
     for cluster in topology.clusters.values():
-        notes += look_log_ends(cluster, topics_to_keep(topology), recorder, look=look)
-        notes += look_groups(cluster, recorder)
+        notes += snapshot_log_ends(cluster, topics_to_keep(topology), recorder, look=look)
+        notes += snapshot_groups(cluster, recorder)
         with closing(Administrator(cluster.bootstrap)) as admin:
-            notes += look_configs(cluster.name, admin, topics, recorder, look=look)
-            notes += look_acls(cluster.name, admin, recorder, look=look)
+            notes += snapshot_configs(cluster.name, admin, topics, recorder, look=look)
+            notes += snapshot_acls(cluster.name, admin, recorder, look=look)
     for mirror in topology.mirrors:
-        notes += look_mirror(mirror, recorder)
+        notes += snapshot_mirror(mirror, recorder)
     return notes

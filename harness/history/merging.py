@@ -28,7 +28,7 @@ _LARGE_ROWS: Final = 50_000  # files of this size on average are left as they ar
 _ROWS_PER_FILE: Final = 1_000_000
 
 
-def compact(run_dir: Path, tables: Iterable[str]) -> None:
+def merge_files(run_dir: Path, tables: Iterable[str]) -> None:
     """Compact these tables where it pays off. Never raises for a full disk: the small files are only slower."""
     for table in tables:
         files = sorted((run_dir / table).glob("part-*.parquet"))
@@ -42,7 +42,7 @@ def compact(run_dir: Path, tables: Iterable[str]) -> None:
 
 
 def recover(run_dir: Path) -> None:
-    """Put back a table whose compaction was killed between its two renames, and remove its other leftovers.
+    """Put back a table whose merge was killed between its two renames, and remove its other leftovers.
 
     Raises HistoryError when the folder cannot be written.
     """

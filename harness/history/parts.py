@@ -55,7 +55,7 @@ def _collect(folder: Path, top: Path, found: Parts) -> None:
             else:
                 found.problems.append(f"{entry} is not a regular file, so nothing of it is read; move it away")
         elif "=" in entry.name and entry.is_dir():
-            if told(entry, top) is not None:
+            if partition_values(entry, top) is not None:
                 _collect(entry, top, found)
             elif any(entry.rglob("*.parquet")):
                 column = entry.name.partition("=")[0]
@@ -65,7 +65,7 @@ def _collect(folder: Path, top: Path, found: Parts) -> None:
                 )
 
 
-def told(path: Path, top: Path) -> dict[str, Any] | None:
+def partition_values(path: Path, top: Path) -> dict[str, Any] | None:
     """Column → value, from the names of the folders between a table's folder and this file or folder in it.
 
     None when one of them does not name a column, or names a list or a column that another one names already.

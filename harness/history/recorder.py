@@ -18,7 +18,7 @@ from typing import Any, Final
 from harness.core.clock import Clock, MonotonicClock
 from harness.core.errors import HistoryError, ShatterError
 from harness.history.flusher import Flusher
-from harness.history.merging import compact
+from harness.history.merging import merge_files
 from harness.history.ops import OpRecord, OpType, Phase
 from harness.history.runfile import RunFile, RunMeta
 from harness.history.schema import TABLES
@@ -222,7 +222,7 @@ class RunRecorder:
         """
         if self._flusher.close():
             self.run_file.end_phase(self._clock.now_ns())
-            compact(self.run_dir, self._flusher.written)
+            merge_files(self.run_dir, self._flusher.written)
 
     def __enter__(self) -> RunRecorder:
         return self

@@ -1,6 +1,6 @@
 """Finds which topic of one cluster mirrors which topic of another, in imported histories where mirrors rename topics.
 
-The history states it (`told`), or it is inferred: MirrorMaker 2 names the mirror of `t` on A `A.t`, or `east.t` where A
+The history states it, or it is inferred: MirrorMaker 2 names the mirror of `t` on A `A.t`, or `east.t` where A
 has that alias. A topic whose name ends in `.t` counts as the mirror of a topic `t` of another cluster when
 
 - records of it hold values that were sent to `t` there; or
@@ -51,9 +51,9 @@ class TopicNames:
         self._topics: dict[Topic, None] = {}
         self._sent: dict[Topic, int] = {}  # topics that clients send to → values remembered
         self._from: dict[str, Topic] = {}  # value → where it was sent first
-        self._looked: dict[Topic, int] = {}  # topic → records examined
+        self._examined: dict[Topic, int] = {}  # topic → records examined
         self._holds: dict[Topic, set[Topic]] = {}  # and where the values in them were sent
-        self._told: dict[Topic, Topic] = {}  # mirror → what it mirrors
+        self._stated: dict[Topic, Topic] = {}  # mirror → what it mirrors
 
     def mentioned(self, cluster: str, topic: str) -> None:
         """The history mentions a topic."""
@@ -73,42 +73,42 @@ class TopicNames:
     def shown(self, cluster: str, topic: str, value: str | None) -> None:
         """A record of a topic, read or in a log."""
         place = (cluster, topic)
-        looked = self._looked.get(place)
-        if looked is None:
+        examined = self._examined.get(place)
+        if examined is None:
             self._topics[place] = None
-            looked = self._looked[place] = 0
-        if looked < SAMPLE and value is not None:
-            self._looked[place] = looked + 1
+            examined = self._examined[place] = 0
+        if examined < SAMPLE and value is not None:
+            self._examined[place] = examined + 1
             origin = self._from.get(value)
             if origin is not None:
                 self._holds.setdefault(place, set()).add(origin)
 
-    def told(self, source: str, topic: str, cluster: str, name: str) -> None:
+    def note_mirror(self, source: str, topic: str, cluster: str, name: str) -> None:
         """The history says that `name` on `cluster` mirrors `topic` on `source`. Raises RenameError."""
         origin, place = (source, topic), (cluster, name)
         if source == cluster:
             raise RenameError(
                 f"expected a mirror of another cluster's topic, but {topic} and {name} are both on {cluster}"
             )
-        before = self._told.get(place, origin)
+        before = self._stated.get(place, origin)
         if before != origin:
             raise RenameError(
                 f"topic {name} on {cluster} cannot mirror {topic} on {source}: the history says that it mirrors"
                 f" {before[1]} on {before[0]}, and a topic mirrors one topic"
             )
-        other = next((p for p, o in self._told.items() if o == origin and p[0] == cluster and p != place), None)
+        other = next((p for p, o in self._stated.items() if o == origin and p[0] == cluster and p != place), None)
         if other is not None:
             raise RenameError(
                 f"topic {topic} on {source} cannot have a second mirror {name} on {cluster}: the history names its"
                 f" mirror {other[1]}, and a topic has one name on each cluster"
             )
-        self._told[place] = origin
+        self._stated[place] = origin
         self._topics[origin] = self._topics[place] = None
 
     def renames(self) -> Renames:
         """The stated names, and those that can be inferred from names and values."""
         inferred = self._inferred()
-        mirrors = {**inferred, **self._told}
+        mirrors = {**inferred, **self._stated}
         if all(place[1] == origin[1] for place, origin in mirrors.items()):
             return Renames()
         names = {topic: self._name_on_a(topic, mirrors) for topic in self._topics}
@@ -125,11 +125,11 @@ class TopicNames:
 
     def _inferred(self) -> dict[Topic, Topic]:
         found: dict[Topic, Topic] = {}
-        taken = {(origin, place[0]) for place, origin in self._told.items()}
+        taken = {(origin, place[0]) for place, origin in self._stated.items()}
         for says in (self._by_values, self._by_name):
             for place in sorted(self._topics):
                 for origin in self._candidates(place):
-                    new = place not in self._told and place not in found and (origin, place[0]) not in taken
+                    new = place not in self._stated and place not in found and (origin, place[0]) not in taken
                     if new and says(place, origin):
                         found[place] = origin
                         taken.add((origin, place[0]))

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from harness.core.errors import HistoryError
 from harness.history.merging import recover
-from harness.history.parts import table_parts, told
+from harness.history.parts import partition_values, table_parts
 from harness.history.runfile import RunMeta, read_meta
 from harness.history.schema import TABLES
 from harness.history.writer import table_named
@@ -114,7 +114,7 @@ def read_files(folder: Path, files: Sequence[Path], columns: Sequence[str]) -> p
 def _file_batches(folder: Path, file: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The columns of one file, with those that its folders' names give."""
     schema = _readable(folder.name, columns)
-    values = told(file, folder) or {}
+    values = partition_values(file, folder) or {}
     stored = [name for name in schema.names if name not in values]
     for batch in _dataset([file], _readable(folder.name)).to_batches(columns=stored):
         if values:
@@ -165,7 +165,7 @@ def whole_files(folder: Path) -> tuple[tuple[Path, ...], list[str]]:
     for file in parts.files:
         problem = _torn(file)
         if problem is None:
-            check_columns(folder.name, file, told(file, folder) or {})
+            check_columns(folder.name, file, partition_values(file, folder) or {})
             good.append(file)
         else:
             problems.append(problem)
@@ -203,9 +203,9 @@ def check_columns(table: str, file: Path, by_folder: Mapping[str, object] | None
 def _holds_null(file: Path, footer: pq.FileMetaData, column: str) -> bool:
     """Whether a column holds null, from the footer, or from the column where the footer does not say."""
     at = next(i for i in range(footer.num_columns) if footer.schema.column(i).path == column)
-    told = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
-    if all(statistics is not None and statistics.has_null_count for statistics in told):
-        return any(statistics.null_count for statistics in told)
+    per_group = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
+    if all(statistics is not None and statistics.has_null_count for statistics in per_group):
+        return any(statistics.null_count for statistics in per_group)
     with naming_damaged([file]), pq.ParquetFile(file) as source:
         return any(batch.column(0).null_count for batch in source.iter_batches(columns=[column]))
 

@@ -80,7 +80,9 @@ def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:
         "name": meta.test.name or meta.run_id,
         "run": run.name,
         "meta": meta,
-        "test": {key: told(value) for key, value in test.items() if value not in (None, "", [], {}) and key != "files"},
+        "test": {
+            key: text_of(value) for key, value in test.items() if value not in (None, "", [], {}) and key != "files"
+        },
         "given": meta.test.files,
         "results": results,
         "seen": [a for a in results.anomalies if a.count],
@@ -93,7 +95,7 @@ def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:
         "sampled": series.rates.sampled,
         "totals": _totals(series),
         "unfinished": _unfinished_reads(run),
-        "figures": {key: told(value) for key, value in results.raw.get("figures", {}).items()},
+        "figures": {key: text_of(value) for key, value in results.raw.get("figures", {}).items()},
         "notes": [*problem, *meta.notes],
         "logs": sorted(p.relative_to(run).as_posix() for p in (run / "logs").glob("*"))
         if (run / "logs").is_dir()
@@ -101,12 +103,12 @@ def _content(run: Path, results: Results, series: Series) -> dict[str, Any]:
     }
 
 
-def told(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A test parameter for display: names with their values, members with commas."""
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {told(inner)}" for key, inner in value.items())
+        return ", ".join(f"{key}: {text_of(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(told, value))
+        return ", ".join(map(text_of, value))
     return str(value)
 
 

@@ -35,7 +35,7 @@ def junit_xml(name: str, outcomes: Sequence[TestOutcome]) -> str:
         elif outcome.verdict != "valid":
             ET.SubElement(case, "error", type=outcome.verdict, message=why).text = why
         if outcome.run is not None:
-            told = f"{plain(outcome.headline)}\nrun {plain(outcome.run)}\n{lines}"
-            ET.SubElement(case, "system-out").text = told
+            text = f"{plain(outcome.headline)}\nrun {plain(outcome.run)}\n{lines}"
+            ET.SubElement(case, "system-out").text = text
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -29,54 +27,11 @@ def figure(series: Series) -> go.Figure:
             "Log end offsets, all partitions",
         ),
     )
-    for (cluster, f, kind), values in series.rates.rates.items():
-        if f not in DASH and kind == "ok":
-            continue
-        plot.add_trace(
-            go.Scatter(
-                x=series.rates.times,
-                y=values,
-                mode="lines",
-                name=f"{cluster} {f} {kind}",
-                legendgroup=f"{cluster} {f} {kind}",
-                line={
-                    "color": CLUSTER_COLOR.get(cluster, "#555") if kind == "ok" else TYPE_COLOR[kind],
-                    "dash": DASH.get(f, "dash"),
-                    "width": 1.6,
-                },
-            ),
-            row=1,
-            col=1,
-        )
-    for (cluster, f, kind), (x, y) in series.latencies.points.items():
-        if f == "poll" and kind == "ok":
-            continue
-        plot.add_trace(
-            go.Scatter(
-                x=x,
-                y=y,
-                mode="markers",
-                name=f"{cluster} {f} {kind}",
-                legendgroup=f"{cluster} {f} {kind}",
-                showlegend=False,
-                marker={"size": 4, "opacity": 0.45, "color": TYPE_COLOR[kind]},
-                hovertemplate=f"{cluster} {f} {kind}<br>%{{x:.2f}} s: %{{y:.1f}} ms<extra></extra>",
-            ),
-            row=2,
-            col=1,
-        )
-    for q, (x, y) in series.latencies.quantiles.items():
-        plot.add_trace(
-            go.Scatter(x=x, y=y, mode="lines", name=f"write p{int(q * 100)}", line={"color": "#333", "width": 1 + q}),
-            row=2,
-            col=1,
-        )
+    _draw_rates(plot, series)
+    _draw_latencies(plot, series)
     for cluster, (x, y) in series.ends.ends.items():
-        plot.add_trace(
-            go.Scatter(x=x, y=y, mode="lines", name=f"log end {cluster}", line={"color": CLUSTER_COLOR.get(cluster)}),
-            row=3,
-            col=1,
-        )
+        line = {"color": CLUSTER_COLOR.get(cluster)}
+        plot.add_trace(go.Scatter(x=x, y=y, mode="lines", name=f"log end {cluster}", line=line), row=3, col=1)
     _draw_faults(plot, series.faults, series.end_s)
     plot.update_yaxes(rangemode="tozero", row=1, col=1)
     plot.update_yaxes(type="log", row=2, col=1)
@@ -91,13 +46,48 @@ def figure(series: Series) -> go.Figure:
     return plot
 
 
+def _draw_rates(plot: go.Figure, series: Series) -> None:
+    for (cluster, f, kind), values in series.rates.rates.items():
+        if f not in DASH and kind == "ok":
+            continue
+        line = {
+            "color": CLUSTER_COLOR.get(cluster, "#555") if kind == "ok" else TYPE_COLOR[kind],
+            "dash": DASH.get(f, "dash"),
+            "width": 1.6,
+        }
+        name = f"{cluster} {f} {kind}"
+        curve = go.Scatter(x=series.rates.times, y=values, mode="lines", name=name, legendgroup=name, line=line)
+        plot.add_trace(curve, row=1, col=1)
+
+
+def _draw_latencies(plot: go.Figure, series: Series) -> None:
+    for (cluster, f, kind), (x, y) in series.latencies.points.items():
+        if f == "poll" and kind == "ok":
+            continue
+        name = f"{cluster} {f} {kind}"
+        points = go.Scatter(
+            x=x,
+            y=y,
+            mode="markers",
+            name=name,
+            legendgroup=name,
+            showlegend=False,
+            marker={"size": 4, "opacity": 0.45, "color": TYPE_COLOR[kind]},
+            hovertemplate=f"{name}<br>%{{x:.2f}} s: %{{y:.1f}} ms<extra></extra>",
+        )
+        plot.add_trace(points, row=2, col=1)
+    for q, (x, y) in series.latencies.quantiles.items():
+        line = {"color": "#333", "width": 1 + q}
+        plot.add_trace(go.Scatter(x=x, y=y, mode="lines", name=f"write p{int(q * 100)}", line=line), row=2, col=1)
+
+
 def fault_colors(faults: list[FaultSpan]) -> dict[str, str]:
     """One colour per nemesis, the same in every picture of a report."""
     names = sorted({span.name for span in faults})
     return {name: FAULT_COLORS[number % len(FAULT_COLORS)] for number, name in enumerate(names)}
 
 
-def _draw_faults(plot: Any, faults: list[FaultSpan], end_s: float) -> None:
+def _draw_faults(plot: go.Figure, faults: list[FaultSpan], end_s: float) -> None:
     colors = fault_colors(faults)
     shown: set[str] = set()
     for span in faults:

@@ -87,10 +87,13 @@ class StoredResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """The findings of runs of one design of one claim. shown: in how many of `runs` the design did what the claim says
-    (held, by a valid run; or broke). found: kind of the claim → how many, over all runs; forbidden: kinds that the
-    design's contract does not allow; missing: kinds of the claim that no run found and that had to be found."""
+class ClaimResult:
+    """The result of the runs of one design of one claim.
+
+    shown: in how many of `runs` the design did what the claim says (held, by a valid run; or broke). found: kind of the
+    claim → how many, over all runs; forbidden: kinds that the design's contract does not allow; missing: kinds of the
+    claim that no run found and that had to be found.
+    """
 
     design: str
     role: Role
@@ -195,12 +198,12 @@ def read_published(path: Path) -> list[StoredResult]:
 _SWITCHES: Final = frozenset(Design.__dataclass_fields__)
 
 
-def findings(claim: Claim, stored: Sequence[StoredResult]) -> list[Finding]:
-    """The findings of the stored runs for each of a claim's designs."""
-    return [_finding(claim, design, role, stored) for role in Role for design in getattr(claim, role.value)]
+def claim_results(claim: Claim, stored: Sequence[StoredResult]) -> list[ClaimResult]:
+    """The results of the stored runs for each of a claim's designs."""
+    return [_result(claim, design, role, stored) for role in Role for design in getattr(claim, role.value)]
 
 
-def _finding(claim: Claim, design: str, role: Role, stored: Iterable[StoredResult]) -> Finding:
+def _result(claim: Claim, design: str, role: Role, stored: Iterable[StoredResult]) -> ClaimResult:
     runs = [one for one in stored if _counts(claim, design, one)]
     found: Counter[str] = Counter()
     for one in runs:
@@ -209,7 +212,7 @@ def _finding(claim: Claim, design: str, role: Role, stored: Iterable[StoredResul
     every = claim.each and runs and role is Role.BREAKS
     missing = tuple(kind for kind in claim.kinds if kind not in found) if every else ()
     broken = bool(found) and not missing
-    return Finding(
+    return ClaimResult(
         design=design,
         role=role,
         outcome=outcome(role, broken=broken, others=bool(forbidden), verdicts=[one.verdict for one in runs]),
@@ -261,7 +264,7 @@ def missing(claims: Iterable[Claim], stored: Sequence[StoredResult]) -> list[Tes
     for claim in claims:
         if claim.test is None:
             continue
-        for one in findings(claim, stored):
+        for one in claim_results(claim, stored):
             spec, runs = claim.spec(one.design), ENOUGH[one.role] - len(one.runs)
             known = next((n for n, (other, _) in enumerate(lacking) if other == spec), None)
             if known is None:

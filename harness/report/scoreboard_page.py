@@ -7,11 +7,11 @@ from typing import Final
 
 import jinja2
 
-from harness.report.scoreboard import ENOUGH, Claim, Finding, Role
+from harness.report.scoreboard import ENOUGH, Claim, ClaimResult, Role
 
 HEAD: Final = ("claim", "design", "should", "found by", "result", "runs")
 
-Board = Sequence[tuple[Claim, Sequence[Finding]]]
+Board = Sequence[tuple[Claim, Sequence[ClaimResult]]]
 
 
 def shown_test(claim: Claim) -> str:
@@ -21,35 +21,35 @@ def shown_test(claim: Claim) -> str:
     return ", ".join(f"{k} {'+'.join(v) if isinstance(v, list) else v}" for k, v in claim.test.items())
 
 
-def row(claim: Claim, finding: Finding) -> tuple[str, ...]:
+def row(claim: Claim, result: ClaimResult) -> tuple[str, ...]:
     """One row's texts, as in HEAD."""
     return (
         claim.name,
-        finding.design or "strict",
-        "hold" if finding.role.value == "holds" else "break",
+        result.design or "strict",
+        "hold" if result.role.value == "holds" else "break",
         ", ".join(claim.kinds),
-        _told(finding),
-        ", ".join(finding.runs),
+        _outcome(result),
+        ", ".join(result.runs),
     )
 
 
-def _told(finding: Finding) -> str:
+def _outcome(result: ClaimResult) -> str:
     """The outcome, in how many runs it was seen, and the kinds that made it."""
     parts = [
-        ("", [f"{kind} {count}" for kind, count in finding.found.items()]),
-        ("not allowed: ", finding.forbidden),
-        ("not found: ", finding.missing),
+        ("", [f"{kind} {count}" for kind, count in result.found.items()]),
+        ("not allowed: ", result.forbidden),
+        ("not found: ", result.missing),
     ]
-    told = "; ".join(head + ", ".join(kinds) for head, kinds in parts if kinds)
-    outcome = f"{finding.outcome}, {finding.shown} of {len(finding.runs)}" if finding.runs else str(finding.outcome)
-    return f"{outcome}: {told}" if told else outcome
+    kinds_text = "; ".join(head + ", ".join(kinds) for head, kinds in parts if kinds)
+    outcome = f"{result.outcome}, {result.shown} of {len(result.runs)}" if result.runs else str(result.outcome)
+    return f"{outcome}: {kinds_text}" if kinds_text else outcome
 
 
 def markdown(board: Board) -> str:
     """The page docs/claims.md."""
     lines = ["# Claims", "", _INTRO, "", "| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    for claim, findings in board:
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row(claim, f)) + " |" for f in findings]
+    for claim, claim_results in board:
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row(claim, f)) + " |" for f in claim_results]
     lines += ["", "## The arguments", ""]
     lines += [f"- **{claim.name}**: {claim.argument}. *Test:* {shown_test(claim)}." for claim, _ in board]
     return "\n".join(lines) + "\n"
@@ -61,9 +61,9 @@ def html(board: Board) -> str:
         loader=jinja2.PackageLoader("harness.report"), autoescape=True, undefined=jinja2.StrictUndefined
     )
     rows = [
-        {"outcome": finding.outcome.replace(" ", "-"), "cells": row(claim, finding)}
-        for claim, findings in board
-        for finding in findings
+        {"outcome": result.outcome.replace(" ", "-"), "cells": row(claim, result)}
+        for claim, claim_results in board
+        for result in claim_results
     ]
     arguments = [(claim.name, claim.argument, shown_test(claim)) for claim, _ in board]
     return environment.get_template("claims.html.j2").render(intro=_INTRO, head=HEAD, rows=rows, arguments=arguments)

@@ -118,7 +118,10 @@ def _expand(values: dict[str, Any], *, where: str, room: int) -> list[TestSpec]:
         chosen = dict(zip(matrix, combination, strict=True))
         merged = {**values, **chosen}
         if "name" not in merged or (base and chosen):
-            merged["name"] = _name(str(base or merged.get("mirror", "mm2")), merged if not base else chosen)
+            merged["name"] = _name(
+                str(base or merged.get("mirror", TestSpec.model_fields["mirror"].default)),
+                merged if not base else chosen,
+            )
         specs.append(parse_spec(merged, where=where))
     return specs
 

@@ -1,41 +1,33 @@
-"""Planning before a test touches a cluster: names, options, the fault schedule, the run's folder."""
+"""Planning before a test touches a cluster: names, options, the fault schedule, the clusters to start."""
 
 from __future__ import annotations
 
-import platform
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from harness import __version__
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.core import contracts
-from harness.core.errors import StorageError, UsageError
+from harness.core.errors import UsageError
 from harness.core.given import read_given
 from harness.core.testspec import TestSpec, check_name
-from harness.history.runfile import ClusterInfo, RunMeta, TestParameters
 from harness.run.cluster_config import AUTHORIZER, BROKERS, TOPICS
 from harness.run.rehearsal import mirrors_moved
 from harness.run.scenarios import REGISTRY as SCENARIOS
 from harness.run.scenarios import Route, Scenario
 from mirrors import REGISTRY as MIRRORS
 from mirrors import MirrorSettings, MirrorSpec
-from mirrors.reference.server.steps import RECONCILE, START, STOP
 from nemeses import REGISTRY as NEMESES
 from nemeses.base import FaultSpec, Shape
-from nemeses.engine.schedule import draw, from_json, to_json
-from nemeses.unclean_election import UncleanElection
+from nemeses.engine.schedule import draw, from_json
+from nemeses.engine.selection import parse
 from workloads import REGISTRY as WORKLOADS
 from workloads.base import AsksOfMirror, TopicSpec, Workload, WorkloadOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RunPlan:
     """One test, validated, with its fault schedule drawn. given: name → text of every file that it was made from."""
 
     spec: TestSpec
@@ -67,7 +59,7 @@ class Plan:
 
 def make_plan(
     spec: TestSpec, *, schedule: Sequence[dict[str, Any]] | None = None, given: Mapping[str, str] | None = None
-) -> Plan:
+) -> RunPlan:
     """Check every name and combination, and draw the fault schedule (or take a stored one).
 
     given: name → text of files that the test was made from; other files that its options name are read now, once.
@@ -77,23 +69,12 @@ def make_plan(
     check_name("scenario", spec.scenario, SCENARIOS)
     check_name("workload", spec.workload, WORKLOADS)
     mirror, workload, scenario = MIRRORS[spec.mirror], WORKLOADS[spec.workload], SCENARIOS[spec.scenario]
+    _check_failback(mirror, scenario)
     spec = spec.model_copy(update={"mirror_options": {**_asked_of(mirror, workload), **spec.mirror_options}})
-    if scenario.fails_back and not mirror.fails_back:
-        able = ", ".join(name for name, other in MIRRORS.items() if other.fails_back)
-        others = ", ".join(name for name, other in SCENARIOS.items() if not other.fails_back)
-        raise UsageError(
-            f"scenario {scenario.name} mirrors back, which mirror {mirror.name} cannot; use scenario {others}, "
-            f"or mirror {able}"
-        )
     texts = {**(given or {}), **_read(spec, mirror, given or {})}
     own_contract, design = _design(spec, mirror, texts)
-    base = contracts.load(spec.contract or own_contract).base
-    if mirror.contracts and base not in mirror.contracts:
-        raise UsageError(
-            f"mirror {spec.mirror} does not promise contract {base}; it can be judged by " + ", ".join(mirror.contracts)
-        )
     settings = MirrorSettings(
-        contract=base,
+        contract=_base_contract(spec, mirror, own_contract),
         options=dict(spec.mirror_options),
         mirror_nodes=spec.mirror_nodes,
         design=design,
@@ -103,24 +84,9 @@ def make_plan(
     )
     options = _workload_options(spec)
     topics = tuple(workload.topics(options))
-    names = [topic.name for topic in topics]
-    mirror.check(settings, names)
-    ids = tuple(range(1, spec.brokers + 1))
-    shape = Shape(
-        brokers=dict.fromkeys(scenario.reached, ids),
-        topics=tuple(names),
-        partitions=spec.partitions,
-        separate_controllers=bool(spec.controllers),
-        mirror_nodes=spec.mirror_nodes * len(scenario.routes),
-        replication=spec.replication,
-        links=tuple({source for source, _ in scenario.routes}) if mirror.registers else None,
-        crash_points=_crash_points(spec, mirror, scenario),
-    )
-    if schedule is None:
-        drawn = draw(spec.nemesis, shape, seed=spec.seed, load_s=spec.time_limit)
-    else:
-        drawn = tuple(from_json(schedule))
-    return Plan(
+    mirror.check(settings, [topic.name for topic in topics])
+    drawn = _draw(spec, mirror, scenario, topics) if schedule is None else tuple(from_json(schedule))
+    return RunPlan(
         spec=spec,
         scenario=scenario,
         contract=_with_producers(spec.contract or _default_contract(own_contract, drawn), spec),
@@ -132,6 +98,41 @@ def make_plan(
         schedule=drawn,
         given=texts,
     )
+
+
+def _check_failback(mirror: MirrorSpec, scenario: Scenario) -> None:
+    if scenario.fails_back and not mirror.fails_back:
+        able = ", ".join(name for name, other in MIRRORS.items() if other.fails_back)
+        others = ", ".join(name for name, other in SCENARIOS.items() if not other.fails_back)
+        raise UsageError(
+            f"scenario {scenario.name} mirrors back, which mirror {mirror.name} cannot; use scenario {others}, "
+            f"or mirror {able}"
+        )
+
+
+def _base_contract(spec: TestSpec, mirror: MirrorSpec, own_contract: str) -> str:
+    """The contract without modifiers, which must be one that the mirror can be judged by."""
+    base = contracts.load(spec.contract or own_contract).base
+    if mirror.contracts and base not in mirror.contracts:
+        raise UsageError(
+            f"mirror {spec.mirror} does not promise contract {base}; it can be judged by " + ", ".join(mirror.contracts)
+        )
+    return base
+
+
+def _draw(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario, topics: Sequence[TopicSpec]) -> tuple[FaultSpec, ...]:
+    """The fault schedule, drawn from the seed."""
+    shape = Shape(
+        brokers=dict.fromkeys(scenario.reached, tuple(range(1, spec.brokers + 1))),
+        topics=tuple(topic.name for topic in topics),
+        partitions=spec.partitions,
+        separate_controllers=bool(spec.controllers),
+        mirror_nodes=spec.mirror_nodes * len(scenario.routes),
+        replication=spec.replication,
+        links=tuple({source for source, _ in scenario.routes}) if mirror.registers else None,
+        crash_points=_crash_points(spec, mirror, scenario),
+    )
+    return draw(spec.nemesis, shape, seed=spec.seed, load_s=spec.time_limit)
 
 
 def _read(spec: TestSpec, mirror: MirrorSpec, given: Mapping[str, str]) -> Mapping[str, str]:
@@ -149,14 +150,14 @@ def _asked_of(mirror: MirrorSpec, workload: Workload) -> Mapping[str, str]:
 def _crash_points(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario) -> tuple[Mapping[str, str], ...]:
     """Crash points of the mirror that the test reaches after its start: route and step of each."""
     started, stopped = mirrors_moved(scenario)
-    cut = scenario.routes if any(name.startswith(UncleanElection.name) for name in spec.nemesis) else ()
-    reached = {START: started, STOP: stopped, RECONCILE: cut}
+    source_loss = scenario.routes if any(parse(text).nemesis.loses_acknowledged for text in spec.nemesis) else ()
+    steps = mirror.crash_steps
+    reached = ((steps.start, started), (steps.stop, stopped), (steps.source_loss, source_loss))
     return tuple(
         {"route": f"{source}-{destination}", "step": step}
-        for prefix, routes in reached.items()
+        for names, routes in reached
         for source, destination in routes
-        for step in mirror.steps
-        if step.startswith(prefix)
+        for step in names
     )
 
 
@@ -203,7 +204,7 @@ def _workload_options(spec: TestSpec) -> WorkloadOptions:
     )
 
 
-def topology_spec(plan: Plan, images: ImageSet, run_id: str, *, keep: bool) -> TopologySpec:
+def topology_spec(plan: RunPlan, images: ImageSet, run_id: str, *, keep: bool) -> TopologySpec:
     """The clusters and toxiproxy of a test."""
     spec = plan.spec
     hosts = {name: _mirror_hosts(plan, name) for name in plan.scenario.clusters}
@@ -224,84 +225,10 @@ def topology_spec(plan: Plan, images: ImageSet, run_id: str, *, keep: bool) -> T
     )
 
 
-def _mirror_hosts(plan: Plan, cluster: str) -> tuple[int, ...]:
+def _mirror_hosts(plan: RunPlan, cluster: str) -> tuple[int, ...]:
     """Numbers of the mirror processes that register with a cluster as brokers."""
     if not plan.mirror.registers:
         return ()
     routes = (*plan.scenario.routes, *plan.scenario.later)
     firsts = [plan.first_process(route) for route in routes if route[1] == cluster]
     return tuple(first + n for first in firsts for n in range(plan.spec.mirror_nodes))
-
-
-def make_run_folder(out: Path, name: str) -> Path:
-    """A new folder OUT/TIME-NAME-xxxx, where nothing else writes; its name is the run's id.
-
-    Raises: StorageError when it cannot be made.
-    """
-    stamp = datetime.now(UTC).strftime("%m%d-%H%M%S")
-    folder = out / f"{stamp}-{name[:28].rstrip('-.')}-{secrets.token_hex(2)}"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
-    except OSError as error:
-        raise StorageError(
-            f"the run's folder {folder} cannot be made: {error.strerror}; choose another with --out"
-        ) from error
-    return folder
-
-
-def first_meta(plan: Plan, run_id: str, *, faults_to_bite: int) -> RunMeta:
-    """run.json before anything was started."""
-    spec = plan.spec
-    floor = plan.workload.floor(plan.options, time_limit_s=spec.time_limit)
-    return RunMeta(
-        run_id=run_id,
-        shatter_version=__version__,
-        versions={
-            "shatter": __version__,
-            "python": platform.python_version(),
-            "spark": metadata.version("pyspark"),
-        },
-        test=TestParameters(
-            name=spec.name,
-            files=dict(plan.given),
-            spec=spec.model_dump(mode="json"),
-            mirror=spec.mirror,
-            mirror_options={**plan.settings.design, **spec.mirror_options},
-            design=plan.contract.partition("+")[0].partition("/")[2] or None,
-            scenario=spec.scenario,
-            workload=spec.workload,
-            workload_options={
-                "producer": spec.producer,
-                "producers": spec.producers,
-                "consumers": spec.consumers,
-                "max_records": spec.max_records,
-                "client_life": spec.client_life,
-                "txn_hold": spec.txn_hold,
-                "isolation": spec.isolation,
-                "acks": spec.acks,
-                "min_insync_replicas": spec.min_isr,
-                "replication": spec.replication,
-                "cleanup_policy": spec.cleanup_policy,
-                "authorizer": spec.authorizer,
-            },
-            nemeses=list(spec.nemesis),
-            contract=plan.contract,
-            seed=spec.seed,
-            time_limit_s=spec.time_limit,
-            brokers=dict.fromkeys(plan.scenario.clusters, spec.brokers),
-            topics=spec.topics,
-            partitions=spec.partitions,
-            rate=spec.rate,
-        ),
-        clusters={name: ClusterInfo() for name in plan.scenario.clusters},
-        schedule=to_json(plan.schedule),
-        floor={
-            "ok_sends": floor.ok_sends,
-            "ok_polls": floor.ok_polls,
-            "polled_records_on_destination": floor.polled_records_on_destination,
-            "faults_bit": max(floor.faults_bit, faults_to_bite),
-            "carried_under_fault": floor.carried_under_fault,
-            "partitions_under_faults": floor.partitions_under_faults,
-        },
-    )

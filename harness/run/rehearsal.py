@@ -7,29 +7,29 @@ from harness.topology.mirror import Cut
 
 
 class _Rehearsal:
-    """Implements harness.run.scenarios.Steps and only records the calls."""
+    """Implements harness.run.scenarios.ScenarioSteps and only records the calls."""
 
     def __init__(self) -> None:
         self.started: list[Route] = []
         self.stopped: list[Route] = []
 
     def settle(self) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
 
     def stop_mirror(self, source: str, destination: str) -> Cut:
-        """See Steps."""
+        """See ScenarioSteps."""
         self.stopped.append((source, destination))
         return Cut({})
 
     def start_mirror(self, source: str, destination: str) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         self.started.append((source, destination))
 
     def write(self, cluster: str, *, seconds: float) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
 
     def work(self, *, seconds: float) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
 
 
 def mirrors_moved(scenario: Scenario) -> tuple[tuple[Route, ...], tuple[Route, ...]]:

@@ -21,7 +21,8 @@ from harness.evidence.sampler import Sampler
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import Status
-from harness.run.plan import Plan, first_meta, make_run_folder, topology_spec
+from harness.run.plan import RunPlan, topology_spec
+from harness.run.run_folder import first_meta, make_run_folder
 from harness.run.scenario_steps import RunSteps
 from harness.run.scenarios import Route
 from harness.run.state import Stage
@@ -36,7 +37,7 @@ from nemeses.engine.health import check
 from workloads.base import FinalRead
 
 SETTLED_QUIET_S = 1.0
-LAST_LOOK_S = 20.0
+LAST_CHECK_S = 20.0
 ENDING = (
     "ending the run: healing, saving what was recorded, taking everything down; a second signal leaves out the copying "
     "of evidence"
@@ -59,7 +60,7 @@ class RunResult:
 
 
 def run_test(
-    plan: Plan,
+    plan: RunPlan,
     *,
     images: ImageSet,
     out: Path,
@@ -122,7 +123,7 @@ class _Run:
             status, why = "failed", f"{type(failure).__name__}: {failure}"
             error = ShatterError(f"this is a fault of shatterproof itself: {why}; please report it")
             error.__cause__ = failure
-        wind_up(stage, salvage=status != "finished", look=self.note_unhealed)
+        wind_up(stage, salvage=status != "finished", check=self.note_unhealed)
         with suppress(ShatterError):
             stage.recorder.run_file.update(status=status, why=why)
         return RunResult(folder=stage.folder, status=status, why=why, error=error)
@@ -247,9 +248,9 @@ class _Run:
         stage = self.stage
         conductors = [c for c in (stage.conductor, stage.waiting) if c is not None]
         found = [error for c in conductors if c.healing is not None for error in c.healing.errors]
-        idle = [n.name for route, m in stage.mirrors.items() if route not in stage.carrying for n in m.nodes()]
+        idle = [n.name for route, m in stage.mirrors.items() if route not in stage.running_routes for n in m.nodes()]
         found += self.gone
-        found += check(stage.topology, timeout_s=LAST_LOOK_S, idle=idle).unhealed
+        found += check(stage.topology, timeout_s=LAST_CHECK_S, idle=idle).unhealed
         if found:
             found = list(dict.fromkeys(found))
             stage.recorder.run_file.update(unhealed=found)

@@ -13,13 +13,13 @@ from harness.run.state import Stage
 from harness.topology.mirror import Cut, Mirror, PartitionState
 
 WARM_UP_S = 120.0
-_TOLD = 400  # characters of a reason that are kept
+_REASON_LENGTH = 400  # characters of a reason that are kept
 
 MakeMirror = Callable[[Route], Mirror]
 
 
 class RunSteps:
-    """Implements harness.run.scenarios.Steps. make: the driver of a route that has none yet."""
+    """Implements harness.run.scenarios.ScenarioSteps. make: the driver of a route that has none yet."""
 
     def __init__(self, stage: Stage, make: MakeMirror) -> None:
         self._stage = stage
@@ -36,15 +36,15 @@ class RunSteps:
         return next(iter(self._stage.mirrors.values()))
 
     def settle(self) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         stage, limit = self._stage, self._stage.plan.spec.settle_limit
         with stage.phase(Phase.SETTLE, "settle"):
             stage.stop_load()
             late: list[str] = []
-            for route in list(stage.carrying):  # in chain order: a downstream mirror catches up after those upstream
+            for route in list(stage.running_routes):  # in chain order: downstream mirrors catch up after those upstream
                 mirror = stage.mirrors[route]
-                for told in mirror.revive():  # as an operator would; it is noted, and its states are in the tables
-                    stage.note(told)
+                for note in mirror.revive():  # as an operator would; it is noted, and its states are in the tables
+                    stage.note(note)
                 missing = mirror.await_caught_up(stage.topics_on(mirror.source), timeout_s=limit)
                 late += [
                     f"{topic}-{partition} {'unknown' if lag is None else lag}"
@@ -56,7 +56,7 @@ class RunSteps:
             stage.display.say("the mirror has caught up" if not late else f"{len(late)} partitions are behind")
 
     def stop_mirror(self, source: str, destination: str) -> Cut:
-        """See Steps."""
+        """See ScenarioSteps."""
         stage, route = self._stage, (source, destination)
         mirror = stage.mirrors[route]
         with stage.phase(Phase.SCENARIO, f"stop {source}→{destination}"):
@@ -74,12 +74,12 @@ class RunSteps:
                     destination_offset=destination_offset,
                 )
             stage.recorder.complete(index, OpType.OK)
-            stage.carrying.remove(route)
+            stage.running_routes.remove(route)
             stage.display.say(f"cut recorded for {len(cut.offsets)} partitions; {destination} is writable")
             return cut
 
     def start_mirror(self, source: str, destination: str) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         stage, route = self._stage, (source, destination)
         with stage.phase(Phase.SCENARIO, f"start {source}→{destination}"):
             what = F.MIRROR_FAILBACK if (destination, source) in stage.mirrors else F.MIRROR_START
@@ -88,14 +88,14 @@ class RunSteps:
             try:
                 took = self.warm_up(route, timeout_s=stage.plan.spec.settle_limit)
             except WaitTimeoutError as error:  # the checkers judge what was not mirrored
-                stage.recorder.complete(index, OpType.INFO, error="timeout", error_text=str(error)[:_TOLD])
-                stage.note(str(error)[:_TOLD])
+                stage.recorder.complete(index, OpType.INFO, error="timeout", error_text=str(error)[:_REASON_LENGTH])
+                stage.note(str(error)[:_REASON_LENGTH])
                 return
             stage.recorder.complete(index, OpType.OK)
             stage.display.say(f"a probe record was mirrored on each of {took} partitions")
 
     def write(self, cluster: str, *, seconds: float) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         stage = self._stage
         with stage.phase(Phase.SCENARIO, f"write to {cluster}", seconds=seconds):
             stage.stop_load()
@@ -104,7 +104,7 @@ class RunSteps:
             stage.stop_load()
 
     def work(self, *, seconds: float) -> None:
-        """See Steps."""
+        """See ScenarioSteps."""
         with self._stage.phase(Phase.SCENARIO, "clients go on", seconds=seconds):
             self._stage.work(seconds)
 
@@ -119,7 +119,7 @@ class RunSteps:
         topics = stage.topics_on(mirror.source)
         self._await_topics(mirror.source, topics)
         mirror.start(topics)
-        stage.carrying.append(route)
+        stage.running_routes.append(route)
         if new and stage.sampler is not None:
             stage.sampler.add(mirror)
 
@@ -131,14 +131,14 @@ class RunSteps:
         stage = self._stage
         mirror = stage.mirrors[route]
         topics = stage.topics_on(mirror.source)
-        if any(destination == mirror.source for _, destination in stage.carrying):
+        if any(destination == mirror.source for _, destination in stage.running_routes):
             lags = mirror.await_caught_up(topics, timeout_s=timeout_s)
             late = [f"{topic}-{number}" for (topic, number), lag in sorted(lags.items()) if lag != 0]
             if late or not lags:
                 what = f"mirror {mirror.source}→{mirror.destination} to copy what is on {mirror.source}"
                 raise WaitTimeoutError(f"waited {timeout_s:g} s for {what}; behind: {', '.join(late[:8]) or 'all'}")
             return len(lags)
-        return len(mirror.await_carrying(topics, recorder=stage.recorder, timeout_s=timeout_s))
+        return len(mirror.await_mirroring(topics, recorder=stage.recorder, timeout_s=timeout_s))
 
     def _await_topics(self, cluster: str, topics: Sequence[str]) -> None:
         """In a chain the first mirror creates the second one's topics."""
@@ -152,7 +152,7 @@ class RunSteps:
     def _downstream(self, cluster: str) -> list[str]:
         """The cluster, and those that its records are mirrored to now."""
         found = [cluster]
-        for source, destination in self._stage.carrying:
+        for source, destination in self._stage.running_routes:
             if source in found and destination not in found:
                 found.append(destination)
         return found

@@ -20,7 +20,7 @@ OVERLAP_S = 1.0
 """How long clients go on writing to a cluster whose mirror was stopped, before they move."""
 
 
-class Steps(Protocol):
+class ScenarioSteps(Protocol):
     """What a scenario may do with a running test; each step is bounded and recorded."""
 
     def settle(self) -> None:
@@ -56,7 +56,7 @@ class Scenario:
 
     name: str
     about: str
-    steps: Callable[[Steps], None]
+    steps: Callable[[ScenarioSteps], None]
     routes: tuple[Route, ...] = (("A", "B"),)
     later: tuple[Route, ...] = ()
 
@@ -76,23 +76,23 @@ class Scenario:
         return any((destination, source) in self.routes for source, destination in self.later)
 
 
-def steady(steps: Steps) -> None:
+def steady(steps: ScenarioSteps) -> None:
     """The mirror runs to the end: everything on A must arrive on B."""
     steps.settle()
 
 
-def failover(steps: Steps) -> None:
+def failover(steps: ScenarioSteps) -> None:
     """The mirror is stopped under working clients, which then move to B; what was not mirrored is lag (RPO)."""
     _fail_over(steps)
 
 
-def _fail_over(steps: Steps) -> None:
+def _fail_over(steps: ScenarioSteps) -> None:
     steps.stop_mirror("A", "B")
     steps.work(seconds=OVERLAP_S)
     steps.write("B", seconds=WRITE_S)
 
 
-def failback(steps: Steps) -> None:
+def failback(steps: ScenarioSteps) -> None:
     """A failover; then B is mirrored back over A's old log while clients write to B: A must become identical to B."""
     _fail_over(steps)
     steps.start_mirror("B", "A")
@@ -100,14 +100,14 @@ def failback(steps: Steps) -> None:
     steps.settle()
 
 
-def failover_failback(steps: Steps) -> None:
+def failover_failback(steps: ScenarioSteps) -> None:
     """A failback; then, with everything mirrored, the mirror from B to A is stopped and the clients move back to A."""
     failback(steps)
     steps.stop_mirror("B", "A")
     steps.write("A", seconds=WRITE_S)
 
 
-def round_trip(steps: Steps) -> None:
+def round_trip(steps: ScenarioSteps) -> None:
     """Failover, failback and again: after the clients are back on A, A is mirrored over B, whose log must follow."""
     failover_failback(steps)
     steps.start_mirror("A", "B")
@@ -115,7 +115,7 @@ def round_trip(steps: Steps) -> None:
     steps.settle()
 
 
-def chain(steps: Steps) -> None:
+def chain(steps: ScenarioSteps) -> None:
     """A is mirrored to B and B to C; clients move to B while its mirror to C goes on, and in the end to C."""
     _fail_over(steps)
     steps.settle()
@@ -123,7 +123,7 @@ def chain(steps: Steps) -> None:
     steps.write("C", seconds=WRITE_S)
 
 
-def _scenario(steps: Callable[[Steps], None], **routes: tuple[Route, ...]) -> Scenario:
+def _scenario(steps: Callable[[ScenarioSteps], None], **routes: tuple[Route, ...]) -> Scenario:
     about = (steps.__doc__ or "").strip().split("\n")[0].rstrip(".")
     return Scenario(name=steps.__name__.replace("_", "-"), about=about, steps=steps, **routes)
 

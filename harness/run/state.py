@@ -17,11 +17,11 @@ from harness.core.progress import Display, phase
 from harness.core.signals import Interrupts
 from harness.evidence.capture import capture
 from harness.evidence.sampler import Sampler
-from harness.evidence.snapshots import look_all
+from harness.evidence.snapshots import snapshot_all
 from harness.history.ops import Phase
 from harness.history.recorder import RunRecorder
 from harness.history.runmeta import CapabilityInfo, ClusterInfo
-from harness.run.plan import Plan
+from harness.run.plan import RunPlan
 from harness.run.scenarios import Route
 from harness.topology.mirror import Mirror, topic_on
 from nemeses.engine.conductor import Conductor
@@ -35,10 +35,11 @@ TICK_S = 0.25
 class Stage:
     """Everything that exists at the moment. mirrors: by route, in the order of their first start.
 
-    carrying: routes whose mirror runs now. waiting: conducts faults that wait for their moment during the whole run.
+    running_routes: those whose mirror runs now. waiting: conducts faults that wait for their moment during the whole
+    run.
     """
 
-    plan: Plan
+    plan: RunPlan
     images: ImageSet
     folder: Path
     recorder: RunRecorder
@@ -47,7 +48,7 @@ class Stage:
     keep: bool = False
     started: RunningTopology | None = None
     mirrors: dict[Route, Mirror] = field(default_factory=dict)
-    carrying: list[Route] = field(default_factory=list)
+    running_routes: list[Route] = field(default_factory=list)
     conductor: Conductor | None = None
     waiting: Conductor | None = None
     sampler: Sampler | None = None
@@ -172,7 +173,7 @@ class Stage:
 
     def capture(self) -> None:
         """Take the last snapshots, and copy the logs of every replica."""
-        for note in look_all(self.topology, self.recorder):
+        for note in snapshot_all(self.topology, self.recorder):
             self.note(note)
         captured = capture(self.topology, self.folder)
         for note in captured.notes:

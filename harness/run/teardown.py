@@ -15,9 +15,9 @@ from harness.topology.clusters import NodeRole, NodeState
 HEAL_S = 60.0
 
 
-def wind_up(stage: Stage, *, salvage: bool, look: Callable[[], object]) -> None:
+def wind_up(stage: Stage, *, salvage: bool, check: Callable[[], object]) -> None:
     """Leave nothing running. salvage: capture evidence, if there is none yet, as far as the clusters still answer.
-    look: called before that; notes what could not be healed."""
+    check: called before that; notes what could not be healed."""
     sampler = stage.sampler
     for conductor in (stage.conductor, stage.waiting):
         if conductor is not None:
@@ -27,7 +27,7 @@ def wind_up(stage: Stage, *, salvage: bool, look: Callable[[], object]) -> None:
         _try(stage, "stop sampling", sampler.stop)
     if salvage and stage.started is not None and not stage.captured:
         if not stage.interrupts.hurried:
-            _try(stage, "check what was healed", look)
+            _try(stage, "check what was healed", check)
         _try(stage, "capture evidence", lambda: _salvage(stage))
     _try(stage, "write what was recorded", stage.recorder.flush)
     for mirror in stage.mirrors.values():

@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from harness.wire.metadata import PartitionMeta
+
 
 class NodeRole(StrEnum):
     """What a container is for."""
@@ -114,17 +116,6 @@ class Node(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class PartitionInfo:
-    """One partition as the controller sees it. `leader` is None when there is none."""
-
-    topic: str
-    partition: int
-    leader: int | None
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-
-
 class Cluster(Protocol):
     """One running Kafka cluster."""
 
@@ -172,11 +163,11 @@ class Cluster(Protocol):
         """A confluent_kafka.admin.AdminClient over the clients' listener (shared, thread-safe)."""
         ...
 
-    def partitions(self, topic: str) -> Sequence[PartitionInfo]:
+    def partitions(self, topic: str) -> Sequence[PartitionMeta]:
         """The topic's partitions now."""
         ...
 
-    def every_partition(self) -> Sequence[PartitionInfo]:
+    def every_partition(self) -> Sequence[PartitionMeta]:
         """All partitions now, those of internal topics included."""
         ...
 

@@ -85,7 +85,7 @@ class Mirror(Protocol):
 
     @property
     def name(self) -> str:
-        """Registry name: mm2, reference, native, external."""
+        """Its name in the registry of mirrors."""
         ...
 
     @property
@@ -122,7 +122,7 @@ class Mirror(Protocol):
         """Its containers, so that nemeses can pause and kill them."""
         ...
 
-    def await_carrying(
+    def await_mirroring(
         self, topics: Sequence[str], *, recorder: Recorder, timeout_s: float
     ) -> Mapping[tuple[str, int], float]:
         """Write a probe record to every partition on the source and wait until each is read on the destination.

@@ -97,7 +97,7 @@ class Binding:
         ]
 
 
-def all_bindings() -> Any:
+def all_bindings() -> describe.DescribeAclsRequest:
     """The request for all rules of a cluster."""
     return describe.DescribeAclsRequest(
         resource_type_filter=_ANY,
@@ -131,7 +131,7 @@ def bindings_in(answer: Any) -> frozenset[Binding] | None:
     )
 
 
-def creation(bindings: Iterable[Binding]) -> Any:
+def creation(bindings: Iterable[Binding]) -> create.CreateAclsRequest:
     """The request that creates rules, in their order."""
     return create.CreateAclsRequest(
         creations=tuple(
@@ -149,7 +149,7 @@ def creation(bindings: Iterable[Binding]) -> Any:
     )
 
 
-def deletion(bindings: Iterable[Binding]) -> Any:
+def deletion(bindings: Iterable[Binding]) -> delete.DeleteAclsRequest:
     """The request that deletes rules, in their order."""
     return delete.DeleteAclsRequest(
         filters=tuple(

@@ -19,9 +19,8 @@ from kio.schema.api_versions.v3 import request as api_versions
 from kio.schema.index import api_key_map
 
 from harness.wire import frames
+from harness.wire.addresses import Address
 from harness.wire.frames import API_VERSIONS, METADATA, WireError
-
-__all__ = ["Address", "Connection", "Pool", "WireError", "parse_addresses"]
 
 _CONTROLLER: Final = struct.Struct(">i")
 _REMEMBERED: Final = 8  # answers to different metadata requests
@@ -35,40 +34,18 @@ def send_all(_: int) -> None:
     """Hold back no request."""
 
 
-@dataclass(frozen=True, order=True)
-class Address:
-    """Where a broker listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
-def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Addresses out of `host:port,host:port`. Raises WireError naming the part that is not one."""
-    found = []
-    for part in (piece.strip() for piece in text.split(",")):
-        host, _, port = part.rpartition(":")
-        if not host or not port.isdigit():
-            raise WireError(f"address {part!r} is not HOST:PORT")
-        found.append(Address(host, int(port)))
-    return tuple(found)
-
-
 @dataclass(frozen=True)
 class _Remembered:
     """A decoded metadata answer, and its bytes without the controller, which differs in every answer."""
 
     version: int
     before: bytes
-    behind: bytes
+    after: bytes
     decoded: Any
 
     def fits(self, version: int, answer: bytes) -> bool:
         at = len(self.before)
-        return version == self.version and answer[:at] == self.before and answer[at + _CONTROLLER.size :] == self.behind
+        return version == self.version and answer[:at] == self.before and answer[at + _CONTROLLER.size :] == self.after
 
 
 class Connection:

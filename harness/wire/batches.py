@@ -1,26 +1,29 @@
-"""Record batches (format version 2) as bytes: read their headers, change what a leader may change, build small ones.
+"""Record batches (format version 2) as bytes: change what a leader may change, and build small ones.
 
-Layout of a batch's first 61 bytes, big-endian: base offset 8, length 4 (of what follows), partition leader epoch 4,
-magic 1, CRC32C 4 (of everything from the attributes on), attributes 2, last offset delta 4, base timestamp 8,
-max timestamp 8, producer id 8, producer epoch 2, base sequence 4, record count 4. The base offset and the leader epoch
-precede the CRC's range, so they may be rewritten without computing it again.
-
-Records that a broker sends may end in the middle of a batch; the partial batch is ignored.
+The base offset and the leader epoch precede the CRC's range, so they may be rewritten without computing it again.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from crc32c import crc32c
 
-HEADER_BYTES: Final = 61
-MAGIC: Final = 2
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
+from harness.wire.batch_headers import (
+    CONTROL,
+    CRC_AT,
+    EPOCH_AT,
+    HEADER_BYTES,
+    MAGIC,
+    PREFIX,
+    PRODUCER_ID_AT,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    checksum,
+)
 
 ABORT_TYPE: Final = 0
 COMMIT_TYPE: Final = 1
@@ -30,105 +33,28 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 
-_HEADER: Final = struct.Struct(">qiiBIhiqqqhii")
-_PREFIX: Final = struct.Struct(">qi")
-_LENGTH_AT, _EPOCH_AT, _CRC_AT, _ATTRIBUTES_AT, _PRODUCER_AT = 8, 12, 17, 21, 43
-_BEFORE_LENGTH: Final = 12  # bytes that a batch's own length does not count
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchHeader:
-    """One batch. start, end: its position in the bytes it was read from."""
-
-    start: int
-    end: int
-    base_offset: int
-    leader_epoch: int
-    attributes: int
-    last_offset: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    count: int
-    max_timestamp: int
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after the batch."""
-        return self.last_offset + 1
-
-    @property
-    def transactional(self) -> bool:
-        """Whether it belongs to a transaction (data or marker)."""
-        return bool(self.attributes & TRANSACTIONAL)
-
-    @property
-    def control(self) -> bool:
-        """Whether its records are control records."""
-        return bool(self.attributes & CONTROL)
-
-
-def headers(records: bytes | bytearray | memoryview) -> Iterator[BatchHeader]:
-    """Headers of the whole batches. Raises ValueError for another format than version 2."""
-    position, limit = 0, len(records)
-    while position + HEADER_BYTES <= limit:
-        (base, length, epoch, magic, _, attributes, delta, _, max_time, pid, pid_epoch, sequence, count) = (
-            _HEADER.unpack_from(records, position)
-        )
-        end = position + _BEFORE_LENGTH + length
-        if end > limit:
-            return
-        if magic != MAGIC:
-            raise ValueError(f"the batch at offset {base} has format {magic}; only {MAGIC} can be mirrored")
-        yield BatchHeader(
-            start=position,
-            end=end,
-            base_offset=base,
-            leader_epoch=epoch,
-            attributes=attributes,
-            last_offset=base + delta,
-            producer_id=pid,
-            producer_epoch=pid_epoch,
-            base_sequence=sequence,
-            count=count,
-            max_timestamp=max_time,
-        )
-        position = end
-
-
-def whole_length(records: bytes | bytearray | memoryview) -> int:
-    """How many of the bytes are whole batches."""
-    position, limit = 0, len(records)
-    while position + HEADER_BYTES <= limit:
-        end = position + _BEFORE_LENGTH + int(_PREFIX.unpack_from(records, position)[1])
-        if end > limit:
-            break
-        position = end
-    return position
-
 
 def set_leader_epoch(records: bytearray, batch: BatchHeader, epoch: int) -> None:
     """Write the partition leader epoch of one batch in place."""
-    struct.pack_into(">i", records, batch.start + _EPOCH_AT, epoch)
+    struct.pack_into(">i", records, batch.position + EPOCH_AT, epoch)
 
 
 def set_base_offset(records: bytearray, batch: BatchHeader, offset: int) -> None:
     """Write the base offset of one batch in place: all its records move."""
-    struct.pack_into(">q", records, batch.start, offset)
+    struct.pack_into(">q", records, batch.position, offset)
 
 
 def set_producer_id(records: bytearray, batch: BatchHeader, producer_id: int) -> None:
     """Write the producer id of one batch in place, and update the CRC."""
-    struct.pack_into(">q", records, batch.start + _PRODUCER_AT, producer_id)
-    checksum = crc32c(memoryview(records)[batch.start + _ATTRIBUTES_AT : batch.end])
-    struct.pack_into(">I", records, batch.start + _CRC_AT, checksum)
+    struct.pack_into(">q", records, batch.position + PRODUCER_ID_AT, producer_id)
+    struct.pack_into(">I", records, batch.position + CRC_AT, checksum(records, batch))
 
 
-def control_type(records: bytes | bytearray | memoryview, batch: BatchHeader) -> int | None:
+def control_type(records: Buffer, batch: BatchHeader) -> int | None:
     """Type of a control batch's record (ABORT_TYPE, COMMIT_TYPE, …); None when it has no record left."""
-    if not batch.control or batch.count <= 0:
+    if not batch.control or batch.records_count <= 0:
         return None
-    position = batch.start + HEADER_BYTES
+    position = batch.position + HEADER_BYTES
     _, position = _varint(records, position)  # length of the record
     position += 1  # attributes
     _, position = _varint(records, position)  # timestamp delta
@@ -207,7 +133,7 @@ def build(
         + body
     )
     rest = struct.pack(">iBI", leader_epoch, MAGIC, crc32c(checked)) + checked
-    return _PREFIX.pack(base_offset, len(rest)) + rest
+    return PREFIX.pack(base_offset, len(rest)) + rest
 
 
 def joined(batches: Iterable[bytes]) -> bytes:
@@ -241,7 +167,7 @@ def unsigned_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def _varint(data: Buffer, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[position]

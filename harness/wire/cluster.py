@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -19,50 +18,14 @@ from kio.schema.metadata.v12 import request as metadata_v12
 from kio.schema.types import TopicName
 from kio.static.primitive import i8
 
-from harness.wire.aio import Address, BeforeSending, Connection, Pool, WireError, parse_addresses, send_all
-
-__all__ = ["Cluster", "Metadata", "PartitionMeta", "TopicMeta"]
+from harness.wire.addresses import Address, parse_addresses
+from harness.wire.aio import BeforeSending, Connection, Pool, send_all
+from harness.wire.frames import WireError
+from harness.wire.metadata import Metadata, read_metadata
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 ASK_AGAIN_S: Final = 0.2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionMeta:
-    """One partition in one broker's metadata. leader: -1 when there is none."""
-
-    topic: str
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TopicMeta:
-    """One topic: its ID and its partitions by index."""
-
-    name: str
-    topic_id: uuid.UUID
-    internal: bool
-    partitions: Mapping[int, PartitionMeta]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metadata:
-    """One broker's answer. at: monotonic seconds when it came."""
-
-    cluster_id: str
-    brokers: Mapping[int, Address]
-    topics: Mapping[str, TopicMeta]
-    at: float = field(default_factory=time.monotonic)
-
-    def partition(self, topic: str, partition: int) -> PartitionMeta | None:
-        """One partition, None when it does not exist."""
-        found = self.topics.get(topic)
-        return None if found is None else found.partitions.get(partition)
 
 
 class Cluster:
@@ -79,7 +42,7 @@ class Cluster:
         controllers: str = "",
         timeout_s: float = 5.0,
         client_id: str = "shatterproof",
-        clock: Any = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
         before_sending: BeforeSending = send_all,
     ) -> None:
         self.pool = Pool(timeout_s=timeout_s, client_id=client_id, before_sending=before_sending)
@@ -109,17 +72,8 @@ class Cluster:
         if answer is self._all_topics[0]:  # unchanged: the connection returned its last answer again
             self._brokers = dict(self._all_topics[1].brokers)
             return replace(self._all_topics[1], at=self._clock())
-        self._brokers = {int(b.node_id): Address(str(b.host), int(b.port)) for b in answer.brokers}
-        found = Metadata(
-            cluster_id=str(answer.cluster_id or ""),
-            brokers=dict(self._brokers),
-            topics={
-                str(topic.name): _topic(topic)
-                for topic in answer.topics
-                if topic.error_code is ErrorCode.none and topic.name is not None
-            },
-            at=self._clock(),
-        )
+        found = read_metadata(answer, at=self._clock())
+        self._brokers = dict(found.brokers)
         if topics is None:
             self._all_topics = (answer, found)
         return found
@@ -226,23 +180,3 @@ class Cluster:
 
     def _candidates(self) -> Iterable[Address]:
         return list(dict.fromkeys([*self._seeds[:1], *self._brokers.values(), *self._seeds]))
-
-
-def _topic(topic: Any) -> TopicMeta:
-    name = str(topic.name)
-    return TopicMeta(
-        name=name,
-        topic_id=topic.topic_id or uuid.UUID(int=0),
-        internal=bool(topic.is_internal),
-        partitions={
-            int(part.partition_index): PartitionMeta(
-                topic=name,
-                partition=int(part.partition_index),
-                leader=int(part.leader_id),
-                leader_epoch=int(part.leader_epoch),
-                replicas=tuple(int(n) for n in part.replica_nodes),
-                isr=tuple(int(n) for n in part.isr_nodes),
-            )
-            for part in topic.partitions
-        },
-    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.describe_configs.v4 import request as describe
+from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v1 import request as alter
+from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 from kio.static.primitive import i8
 
 from harness.wire.cluster import Cluster
@@ -18,7 +20,7 @@ _SET_BY_TOPIC: Final = 1
 _SET, _DELETE = i8(0), i8(1)
 
 
-def own_entries(topics: Iterable[str]) -> Any:
+def own_entries(topics: Iterable[str]) -> describe.DescribeConfigsRequest:
     """The request for the entries of topics."""
     return describe.DescribeConfigsRequest(
         resources=tuple(
@@ -28,7 +30,7 @@ def own_entries(topics: Iterable[str]) -> Any:
     )
 
 
-def entries_in(answer: Any) -> dict[str, dict[str, str]]:
+def entries_in(answer: DescribeConfigsResponse) -> dict[str, dict[str, str]]:
     """Topic → its own entries, out of the answer. Topics that do not exist are left out."""
     return {
         str(one.resource_name): {
@@ -41,7 +43,7 @@ def entries_in(answer: Any) -> dict[str, dict[str, str]]:
     }
 
 
-def alteration(topic: str, entries: Mapping[str, str | None]) -> Any:
+def alteration(topic: str, entries: Mapping[str, str | None]) -> alter.IncrementalAlterConfigsRequest:
     """The request that sets entries of one topic; None removes one."""
     return alter.IncrementalAlterConfigsRequest(
         resources=(
@@ -58,7 +60,7 @@ def alteration(topic: str, entries: Mapping[str, str | None]) -> Any:
     )
 
 
-def check_altered(topic: str, answer: Any) -> None:
+def check_altered(topic: str, answer: IncrementalAlterConfigsResponse) -> None:
     """Raises WireError when a change was refused."""
     found = answer.responses[0]
     if found.error_code is not ErrorCode.none:

@@ -10,7 +10,6 @@ It cannot see: a replica whose broker does not answer in time, and epochs that b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -19,35 +18,14 @@ from kio.schema.metadata.v12 import request as metadata
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
+from harness.wire.addresses import Address, parse_addresses
 from harness.wire.client import WireClient, WireError
-
-TopicPartition = tuple[str, int]
+from harness.wire.metadata import Metadata, TopicPartition, by_leader, read_metadata
 
 CONSUMER: Final = -1
 DEBUGGING_REPLICA: Final = -2
 EARLIEST: Final = -2
 LATEST: Final = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartitionView:
-    """One partition in one broker's metadata. `leader` is -1 when there is none."""
-
-    topic: str
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    topic_id: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetadataView:
-    """Brokers (id → host, port) and the partitions of the topics that were asked for and exist."""
-
-    brokers: Mapping[int, tuple[str, int]]
-    partitions: tuple[PartitionView, ...]
 
 
 class ClusterView:
@@ -59,11 +37,11 @@ class ClusterView:
 
     def __init__(self, bootstrap: str, *, timeout_s: float = 1.5) -> None:
         self._timeout_s = timeout_s
-        self._seeds = [_address(part) for part in bootstrap.split(",") if part.strip()]
-        self._clients: dict[tuple[str, int], WireClient] = {}
-        self._brokers: dict[int, tuple[str, int]] = {}
+        self._seeds = list(parse_addresses(bootstrap))
+        self._clients: dict[Address, WireClient] = {}
+        self._brokers: dict[int, Address] = {}
 
-    def metadata(self, topics: Iterable[str]) -> MetadataView:
+    def metadata(self, topics: Iterable[str]) -> Metadata:
         """Ask the brokers one after the other until one answers. Topics that do not exist are left out.
 
         Raises: WireError when none answers.
@@ -80,9 +58,10 @@ class ClusterView:
             except WireError as error:
                 failures.append(str(error))
                 continue
-            self._brokers = {int(b.node_id): (str(b.host), int(b.port)) for b in answer.brokers}
+            found = read_metadata(answer)
+            self._brokers = dict(found.brokers)
             self._seeds.sort(key=lambda seed: seed != address)  # ask the one that answered first next time
-            return MetadataView(brokers=dict(self._brokers), partitions=tuple(_partitions(answer)))
+            return found
         raise WireError("no broker answered: " + "; ".join(failures))
 
     def offsets(
@@ -103,7 +82,7 @@ class ClusterView:
         address = self._brokers.get(broker)
         if address is None:
             raise WireError(f"broker {broker} is not in the metadata")
-        by_topic: dict[str, list[Any]] = {}
+        by_topic: dict[str, list[list_offsets.ListOffsetsPartition]] = {}
         for (topic, partition), epoch in epochs.items():
             by_topic.setdefault(topic, []).append(
                 list_offsets.ListOffsetsPartition(
@@ -130,9 +109,9 @@ class ClusterView:
 
         Raises: WireError when no broker answers at all.
         """
-        view = self.metadata(topics)
-        ends: dict[TopicPartition, int | None] = {(p.topic, p.partition): None for p in view.partitions}
-        for leader, epochs in by_leader(view.partitions).items():
+        partitions = list(self.metadata(topics).partitions())
+        ends: dict[TopicPartition, int | None] = {(p.topic, p.partition): None for p in partitions}
+        for leader, epochs in by_leader(partitions).items():
             try:
                 ends.update(self.offsets(leader, epochs, timestamp=LATEST, read_committed=read_committed))
             except WireError:
@@ -168,39 +147,7 @@ class ClusterView:
             client.close()
         self._clients.clear()
 
-    def _client(self, address: tuple[str, int]) -> WireClient:
+    def _client(self, address: Address) -> WireClient:
         if address not in self._clients:
-            self._clients[address] = WireClient(*address, timeout_s=self._timeout_s)
+            self._clients[address] = WireClient(address.host, address.port, timeout_s=self._timeout_s)
         return self._clients[address]
-
-
-def by_leader(partitions: Iterable[PartitionView]) -> dict[int, dict[TopicPartition, int]]:
-    """Leader → its partitions with their leader epochs; partitions without leader are left out."""
-    leaders: dict[int, dict[TopicPartition, int]] = {}
-    for p in partitions:
-        if p.leader >= 0:
-            leaders.setdefault(p.leader, {})[(p.topic, p.partition)] = p.leader_epoch
-    return leaders
-
-
-def _partitions(answer: Any) -> Iterable[PartitionView]:
-    for topic in answer.topics:
-        if topic.error_code is not ErrorCode.none:
-            continue
-        for part in topic.partitions:
-            yield PartitionView(
-                topic=str(topic.name),
-                partition=int(part.partition_index),
-                leader=int(part.leader_id),
-                leader_epoch=int(part.leader_epoch),
-                replicas=tuple(int(n) for n in part.replica_nodes),
-                isr=tuple(int(n) for n in part.isr_nodes),
-                topic_id=str(topic.topic_id),
-            )
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdigit():
-        raise WireError(f"bootstrap server {text.strip()!r} is not HOST:PORT")
-    return host, int(port)

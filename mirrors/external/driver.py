@@ -26,7 +26,7 @@ from mirrors.site import MirrorContext
 from mirrors.tail import TailReader
 
 _COMMAND_S: Final = 60.0
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 
 Partition = tuple[str, int]
 
@@ -80,7 +80,7 @@ class ExternalMirror(DrivenMirror):
     def stop(self, topics: Sequence[str]) -> Cut:
         """Stop it; the cut is what `describe` reports just before and after, if it does."""
         with self._lock:
-            told = {(s.topic, s.partition): s for s in self.describe()}
+            before = {(s.topic, s.partition): s for s in self.describe()}
             if self.config.stop:
                 self._run(self.config.stop)
             if self._node is not None:
@@ -90,7 +90,7 @@ class ExternalMirror(DrivenMirror):
             return Cut(
                 {
                     place: (s.source_offset, s.destination_offset)
-                    for place, s in told.items()
+                    for place, s in before.items()
                     if place[0] in topics and s.source_offset is not None and s.destination_offset is not None
                 }
             )
@@ -131,7 +131,7 @@ class ExternalMirror(DrivenMirror):
             }
             if missing and not any(lag is None or lag for lag in missing.values()):
                 break
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return missing
 
     def revive(self) -> Sequence[str]:
@@ -167,7 +167,7 @@ class ExternalMirror(DrivenMirror):
         with self._lock:
             view = ClusterView(self._source.bootstrap)
             try:
-                self._known = sorted((p.topic, p.partition) for p in view.metadata(self._topics).partitions)
+                self._known = sorted((p.topic, p.partition) for p in view.metadata(self._topics).partitions())
             except WireError:
                 pass
             finally:

@@ -146,48 +146,63 @@ def mm2_properties(
     source, destination: cluster letters, used as MM2's aliases. The bootstraps are the links'. rest_host: this
     process's own address, by which the other processes reach its internal REST server.
     """
-    a, b, flow = source, destination, f"{source}->{destination}"
     replicas_a, replicas_b = str(min(3, source_brokers)), str(min(3, destination_brokers))
-    tasks = options.tasks_max or max(2, mirror_nodes)
-    refresh = str(max(1, options.refresh_seconds))
     properties = {
-        "clusters": f"{a},{b}",
-        f"{a}.bootstrap.servers": source_bootstrap,
-        f"{b}.bootstrap.servers": destination_bootstrap,
+        "clusters": f"{source},{destination}",
+        f"{source}.bootstrap.servers": source_bootstrap,
+        f"{destination}.bootstrap.servers": destination_bootstrap,
         # Without this a second herder, B->A, is started only to emit heartbeats.
         "emit.heartbeats.enabled": "false",
         # The processes of one MM2 forward task configurations to each other by REST; exactly-once needs it even alone.
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": f"http://{rest_host}:{REST_PORT}",
         "rest.advertised.host.name": rest_host,
+    }
+    flow, tasks = f"{source}->{destination}", options.tasks_max or max(2, mirror_nodes)
+    properties |= _flow(flow, options, topics, tasks=tasks, replicas=replicas_b)
+    if options.group_offsets:  # MM2 refuses settings of a feature that is off
+        properties |= _group_offsets(flow, options, source_replicas=replicas_a, destination_replicas=replicas_b)
+    if options.identity_names:
+        properties["replication.policy.class"] = IDENTITY_POLICY
+    properties |= _source_clients(source, options) | _workers(destination, options, replicas=replicas_b)
+    return properties | dict(options.extra)
+
+
+def _flow(flow: str, options: Mm2Options, topics: Sequence[str], *, tasks: int, replicas: str) -> dict[str, str]:
+    """What is mirrored, and how often its topics and their configurations are looked up."""
+    return {
         f"{flow}.enabled": "true",
         f"{flow}.topics": ",".join(_literal(topic) for topic in topics),
         f"{flow}.tasks.max": str(tasks),
-        f"{flow}.replication.factor": replicas_b,
-        f"{flow}.heartbeats.topic.replication.factor": replicas_b,
+        f"{flow}.replication.factor": replicas,
+        f"{flow}.heartbeats.topic.replication.factor": replicas,
         f"{flow}.emit.heartbeats.enabled": "false",
-        f"{flow}.refresh.topics.interval.seconds": refresh,
+        f"{flow}.refresh.topics.interval.seconds": _refresh_seconds(options),
         f"{flow}.sync.topic.configs.enabled": _flag(options.config_sync),
-        f"{flow}.sync.topic.configs.interval.seconds": refresh,
+        f"{flow}.sync.topic.configs.interval.seconds": _refresh_seconds(options),
         f"{flow}.sync.topic.acls.enabled": "false",
         f"{flow}.emit.checkpoints.enabled": _flag(options.group_offsets),
         f"{flow}.emit.offset-syncs.enabled": _flag(options.group_offsets),
         f"{flow}.sync.group.offsets.enabled": _flag(options.group_offsets),
     }
-    if options.group_offsets:  # MM2 refuses settings of a feature that is off
-        properties |= {
-            f"{flow}.offset-syncs.topic.replication.factor": replicas_a,
-            f"{flow}.checkpoints.topic.replication.factor": replicas_b,
-            f"{flow}.groups": ".*",
-            f"{flow}.refresh.groups.interval.seconds": refresh,
-            f"{flow}.emit.checkpoints.interval.seconds": "1",
-            f"{flow}.sync.group.offsets.interval.seconds": "1",
-            f"{flow}.offset.lag.max": "0",
-        }
-    if options.identity_names:
-        properties["replication.policy.class"] = IDENTITY_POLICY
-    properties |= _source_clients(a, options) | _workers(b, options, replicas=replicas_b)
-    return properties | dict(options.extra)
+
+
+def _group_offsets(
+    flow: str, options: Mm2Options, *, source_replicas: str, destination_replicas: str
+) -> dict[str, str]:
+    return {
+        f"{flow}.offset-syncs.topic.replication.factor": source_replicas,
+        f"{flow}.checkpoints.topic.replication.factor": destination_replicas,
+        f"{flow}.groups": ".*",
+        f"{flow}.refresh.groups.interval.seconds": _refresh_seconds(options),
+        f"{flow}.emit.checkpoints.interval.seconds": "1",
+        f"{flow}.sync.group.offsets.interval.seconds": "1",
+        f"{flow}.offset.lag.max": "0",
+    }
+
+
+def _refresh_seconds(options: Mm2Options) -> str:
+    return str(max(1, options.refresh_seconds))
 
 
 def _source_clients(a: str, options: Mm2Options) -> dict[str, str]:

@@ -21,7 +21,7 @@ from mirrors.mm2 import state
 from mirrors.tail import TailReader
 
 Partition = tuple[str, int]
-_LOOK_S: Final = 2.0
+_SNAPSHOT_S: Final = 2.0
 _COUNT_S: Final = 1.5
 _COUNT_MOST: Final = 10_000  # most offsets to read for an exact lag
 _CALM_S: Final = 5.0  # a position beyond the source's end must be unchanged this long to count as caught up
@@ -54,7 +54,7 @@ class Goal:
 
 
 @dataclass(kw_only=True)
-class _Look:
+class _Snapshot:
     """One snapshot."""
 
     positions: Mapping[Partition, int]
@@ -84,9 +84,9 @@ class Mm2Watch:
 
     def describe(self, topics: Sequence[str], *, process_error: str | None) -> list[PartitionStatus]:
         """One status per partition of these topics. process_error: why no process runs, None when one does."""
-        look = self._look(topics)
-        exact = self._exact_lags(look) if process_error is None else {}
-        return [self._status(partition, look, exact, process_error) for partition in sorted(look.source_ends)]
+        snapshot = self._take_snapshot(topics)
+        exact = self._exact_lags(snapshot) if process_error is None else {}
+        return [self._status(partition, snapshot, exact, process_error) for partition in sorted(snapshot.source_ends)]
 
     def stopped(self, cuts: Mapping[str, Cut]) -> list[PartitionStatus]:
         """Statuses of topics that were stopped: their cuts."""
@@ -105,22 +105,22 @@ class Mm2Watch:
 
     def cut(self, topics: Sequence[str]) -> Cut:
         """The cut of a stopped mirror. Raises: MirrorError when the destination does not answer."""
-        look = self._look(topics, timeout_s=15.0)
-        if not look.fresh:
+        snapshot = self._take_snapshot(topics, timeout_s=15.0)
+        if not snapshot.fresh:
             raise MirrorError(
                 f"cluster {self._destination.name} did not return MM2's positions "
                 f"({self._topics['offsets']}) within 15 s: the cut is not known"
             )
-        partitions = {p for p in {*look.source_ends, *look.positions} if p[0] in topics}
+        partitions = {p for p in {*snapshot.source_ends, *snapshot.positions} if p[0] in topics}
         offsets = {}
         for topic, number in sorted(partitions):
-            end = look.destination_ends.get((self._to_destination(topic), number))
-            if end is None and (self._to_destination(topic), number) in look.destination_ends:
+            end = snapshot.destination_ends.get((self._to_destination(topic), number))
+            if end is None and (self._to_destination(topic), number) in snapshot.destination_ends:
                 raise MirrorError(
                     f"partition {self._to_destination(topic)}-{number} of cluster {self._destination.name} "
                     "has no leader that reports its log end: the cut is not known"
                 )
-            offsets[(topic, number)] = (look.positions.get((topic, number), 0), end or 0)
+            offsets[(topic, number)] = (snapshot.positions.get((topic, number), 0), end or 0)
         return Cut(offsets)
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> dict[Partition, int | None]:
@@ -136,7 +136,7 @@ class Mm2Watch:
         while True:
             if open_partitions is None or any(p not in goals for p in open_partitions):
                 open_partitions = self._set_goals(topics, goals)
-            positions, fresh = self._positions(min(_LOOK_S, max(0.2, deadline - time.monotonic())))
+            positions, fresh = self._positions(min(_SNAPSHOT_S, max(0.2, deadline - time.monotonic())))
             if open_partitions is not None and fresh:
                 open_partitions -= self._reached(goals, positions, open_partitions, deadline)
                 if not open_partitions and goals:
@@ -164,30 +164,30 @@ class Mm2Watch:
         internal, fresh = self._refresh(timeout_s)
         return state.positions(internal.entries(self._topics["offsets"]), self._source.name), fresh
 
-    def _look(self, topics: Sequence[str], *, timeout_s: float = _LOOK_S) -> _Look:
+    def _take_snapshot(self, topics: Sequence[str], *, timeout_s: float = _SNAPSHOT_S) -> _Snapshot:
         internal, fresh = self._refresh(timeout_s)
         remote = [self._to_destination(topic) for topic in topics]
-        look = _Look(
+        snapshot = _Snapshot(
             positions=state.positions(internal.entries(self._topics["offsets"]), self._source.name),
             tasks=state.task_states(internal.entries(self._topics["status"])),
             assignment=state.task_partitions(internal.entries(self._topics["configs"])),
             fresh=fresh,
         )
-        look.source_ends = _ends(self._source_view, topics, read_committed=self._read_committed)
-        look.destination_ends = _ends(self._destination_view, remote, read_committed=False)
-        if not look.source_ends:  # no broker of the source answers: use the partitions known so far
-            known = {p for p in {*look.positions, *look.assignment} if p[0] in topics}
-            look.source_ends = dict.fromkeys(known, None)
-        return look
+        snapshot.source_ends = _ends(self._source_view, topics, read_committed=self._read_committed)
+        snapshot.destination_ends = _ends(self._destination_view, remote, read_committed=False)
+        if not snapshot.source_ends:  # no broker of the source answers: use the partitions known so far
+            known = {p for p in {*snapshot.positions, *snapshot.assignment} if p[0] in topics}
+            snapshot.source_ends = dict.fromkeys(known, None)
+        return snapshot
 
-    def _exact_lags(self, look: _Look) -> dict[Partition, int]:
+    def _exact_lags(self, snapshot: _Snapshot) -> dict[Partition, int]:
         """Exact lags of partitions at rest: position and source end as in the last snapshot."""
-        if not look.fresh:
+        if not snapshot.fresh:
             return {}
         ranges = {}
         now = {}
-        for partition, end in look.source_ends.items():
-            position = look.positions.get(partition, 0)
+        for partition, end in snapshot.source_ends.items():
+            position = snapshot.positions.get(partition, 0)
             if end is None:
                 continue
             now[partition] = (position, end)
@@ -197,16 +197,16 @@ class Mm2Watch:
         return {p: n for p, (n, _) in self._tail.count(ranges, timeout_s=_COUNT_S).items()} if ranges else {}
 
     def _status(
-        self, partition: Partition, look: _Look, exact: Mapping[Partition, int], process_error: str | None
+        self, partition: Partition, snapshot: _Snapshot, exact: Mapping[Partition, int], process_error: str | None
     ) -> PartitionStatus:
         topic, number = partition
-        position, end = look.positions.get(partition), look.source_ends.get(partition)
-        task = look.tasks.get(look.assignment.get(partition, -1))
+        position, end = snapshot.positions.get(partition), snapshot.source_ends.get(partition)
+        task = snapshot.tasks.get(snapshot.assignment.get(partition, -1))
         lag = None
-        if look.fresh and end is not None:
+        if snapshot.fresh and end is not None:
             lag = exact.get(partition, max(0, end - (position or 0)))
         error = process_error
-        if process_error is not None or not look.fresh:
+        if process_error is not None or not snapshot.fresh:
             status = PartitionState.UNKNOWN
             error = error or f"cluster {self._destination.name} did not give MM2's positions in time"
         elif task is not None and task.state == "FAILED":
@@ -220,7 +220,7 @@ class Mm2Watch:
             partition=number,
             state=status,
             source_offset=position,
-            destination_offset=look.destination_ends.get((self._to_destination(topic), number)),
+            destination_offset=snapshot.destination_ends.get((self._to_destination(topic), number)),
             lag=lag,
             error=error,
         )

@@ -1,1 +1,1 @@
-"""Runs nemeses: the schedule, live faults, their undo, and their claims."""
+"""Runs nemeses: the schedule, live faults, their undo, and their reservations."""

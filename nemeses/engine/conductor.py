@@ -23,7 +23,7 @@ from nemeses.base import FaultSpec, Nemesis
 from nemeses.engine.health import LEAST_S, bounded, check
 from nemeses.engine.outcomes import FaultOutcome, FaultState, Healing
 from nemeses.engine.running import Fault
-from nemeses.reservations import Claims
+from nemeses.reservations import Reservations
 
 HEALTH_FAULT_ID = -1  # the row of table `faults` with the outcome of healing everything
 THREADS_S = 15.0  # for threads to notice that the run is ending
@@ -44,7 +44,7 @@ class Conductor:
         self._topology, self._recorder, self._clock = topology, recorder, clock
         self._registry = registry
         self._stop = threading.Event()
-        self._claims = Claims()
+        self._reservations = Reservations()
         self._lock = threading.RLock()
         self._order: list[Fault] = []  # in order of injection
         self._outcomes = {spec.fault_id: FaultOutcome(spec=spec, state=FaultState.WAITING) for spec in schedule}
@@ -154,7 +154,7 @@ class Conductor:
             topology=self._topology,
             recorder=self._recorder,
             clock=self._clock,
-            claims=self._claims,
+            reservations=self._reservations,
             stop=self._stop,
             report=self._report,
         )

@@ -12,7 +12,7 @@ from typing import TypeVar
 from harness.core.errors import ShatterError, WaitTimeoutError
 from harness.topology.clusters import Cluster, Link, Node, NodeRole, NodeState
 from harness.topology.topology import Topology
-from nemeses.support.probes import out_of_sync, stopped_by_signal
+from nemeses.support.recovery import out_of_sync, stopped_by_signal
 
 T = TypeVar("T")
 
@@ -76,24 +76,24 @@ def check(topology: Topology, *, timeout_s: float, idle: Collection[str] = ()) -
         """Time left, or none for a check that needs nodes that are down: after healing nothing starts them."""
         return LEAST_S if down & set(needed) else max(LEAST_S, deadline - time.monotonic())
 
-    looks: list[tuple[str, Callable[[], str | None]]] = []
+    checks: list[tuple[str, Callable[[], str | None]]] = []
     nodes = [node for node in topology.nodes() if node.name not in idle]
     its_own: dict[str, Callable[[], bool]] = {
         **{node.name: partial(_ended, node) for node in nodes if node.role is NodeRole.MIRROR},
         **{f"cluster {name}": partial(_lacks_mirrors_only, cluster) for name, cluster in topology.clusters.items()},
     }
-    looks += [(node.name, partial(_node, node)) for node in nodes]
-    looks += [
+    checks += [(node.name, partial(_node, node)) for node in nodes]
+    checks += [
         (f"cluster {name}", partial(_cluster, cluster, partial(left, name)))
         for name, cluster in topology.clusters.items()
     ]
-    looks += [
+    checks += [
         (f"link to broker {broker} of {name}", partial(_link, link, broker, partial(left, name, "link")))
         for name, link in topology.links.items()
         for broker in link.brokers
     ]
     problems, unhealed = [], []
-    for what, action in looks:
+    for what, action in checks:
         try:
             found = bounded(action, timeout_s=left() + LEAST_S, what=f"check {what}")
         except Exception as error:

@@ -13,8 +13,8 @@ from harness.topology.clusters import NodeRole, NodeState
 from harness.topology.topology import Topology
 from nemeses.base import FaultContext, FaultSpec, FaultStoppedError, Injected, Nemesis
 from nemeses.engine.outcomes import FaultOutcome, FaultState
-from nemeses.reservations import Claims, FaultSkippedError
-from nemeses.support.probes import await_back
+from nemeses.reservations import FaultSkippedError, Reservations
+from nemeses.support.recovery import await_back
 from nemeses.undo import UndoStack
 
 BACK_S = 60.0  # time for nodes of a half-injected fault to come back
@@ -33,13 +33,14 @@ class Fault:
         topology: Topology,
         recorder: Recorder,
         clock: Clock,
-        claims: Claims,
+        reservations: Reservations,
         stop: threading.Event,
         report: Callable[[FaultOutcome], None],
     ) -> None:
         self.spec = spec
         self._nemesis = nemesis
-        self._recorder, self._clock, self._claims, self._stop, self._report = recorder, clock, claims, stop, report
+        self._recorder, self._clock, self._reservations = recorder, clock, reservations
+        self._stop, self._report = stop, report
         self._lock = threading.RLock()  # held while healing
         self._injected: Injected | None = None
         self._outcome = FaultOutcome(spec=spec, state=FaultState.WAITING)
@@ -50,7 +51,7 @@ class Fault:
             topology=topology,
             recorder=recorder,
             clock=clock,
-            claims=claims,
+            reservations=reservations,
             undo=UndoStack(),
             began=self._note_began,
             stop=stop,
@@ -86,7 +87,7 @@ class Fault:
             self._record("heal", ok=error is None, result=seen)
             self._set(FaultState.UNHEALED if error else FaultState.HEALED, why=error or self._outcome.why)
             if error is None:
-                self._claims.release(self.spec.fault_id)
+                self._reservations.release(self.spec.fault_id)
             return None if error is None else f"fault {self.spec.fault_id} ({self.spec.nemesis}): {error}"
 
     def finish(self) -> str | None:
@@ -114,7 +115,7 @@ class Fault:
             injected = self._nemesis.inject(self._context, self.spec)
         except FaultSkippedError as reason:
             if not self._began and not len(self._context.undo):
-                self._claims.release(self.spec.fault_id)
+                self._reservations.release(self.spec.fault_id)
                 self._record("skip", ok=False, result=str(reason), params=self.spec.params)
                 self._set(FaultState.SKIPPED, why=str(reason))
                 return False
@@ -147,12 +148,12 @@ class Fault:
                 self._record("heal", ok=not errors, result="; ".join(errors) or "its acts were undone")
             self._set(FaultState.UNHEALED if errors else state, bit=False, why="; ".join([why, *errors]))
             if not errors:
-                self._claims.release(self.spec.fault_id)
+                self._reservations.release(self.spec.fault_id)
                 return None
             return f"fault {self.spec.fault_id} ({self.spec.nemesis}): {'; '.join(errors)}"
 
     def _await_held_nodes(self) -> list[str]:
-        held = {name for name, fault in self._claims.held().items() if fault == self.spec.fault_id}
+        held = {name for name, fault in self._reservations.held().items() if fault == self.spec.fault_id}
         errors = []
         for cluster in self._context.topology.clusters.values():
             for node in {n.name: n for n in (*cluster.controllers.values(), *cluster.brokers.values())}.values():

@@ -1,1 +1,1 @@
-"""Shared by several nemeses: roles, probes, ways to cut, freeze and elect."""
+"""Shared by several nemeses: roles, checks of recovery, ways to cut, freeze and elect."""

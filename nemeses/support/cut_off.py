@@ -18,11 +18,12 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
 from harness.core.errors import ClusterError, FaultError
-from harness.topology.clusters import Cluster, Link, PartitionInfo
-from harness.wire.batches import headers
+from harness.topology.clusters import Cluster, Link
+from harness.wire.batch_headers import headers
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected, Nemesis, NemesisKind, Shape, Target
 from nemeses.support.direct import ask, high_watermark
-from nemeses.support.link_targets import await_link, claim_link
+from nemeses.support.link_targets import await_link, reserve_link
 
 SOURCE: Final = "A"
 HEAL_S: Final = 15.0
@@ -40,7 +41,7 @@ class CutOff:
     target: str
     reach: Mapping[tuple[str, int], int]
 
-    def partitions(self) -> list[PartitionInfo]:
+    def partitions(self) -> list[PartitionMeta]:
         """The partitions of the test's topics that have a leader now."""
         topics = {topic for topic, _ in self.reach}
         found = [info for topic in sorted(topics) for info in self.cluster.partitions(topic)]
@@ -56,7 +57,7 @@ def cut_off(context: FaultContext, spec: FaultSpec) -> CutOff:
 
     Raises: FaultSkippedError; FaultError when requests still pass.
     """
-    link, brokers, target = claim_link(context, spec)
+    link, brokers, target = reserve_link(context, spec)
     passed = [broker for broker in brokers if link.passes(broker)]
     context.undo.push(f"heal the link to {link.cluster}", link.heal)
     context.began(target, dict(spec.params))
@@ -96,7 +97,7 @@ class SourceCutOff(Nemesis):
         return await_link(context, cut.link, cut.passed, timeout_s=HEAL_S)
 
 
-def first_gap(cluster: Cluster, info: PartitionInfo, offset: int) -> tuple[int, int] | None:
+def first_gap(cluster: Cluster, info: PartitionMeta, offset: int) -> tuple[int, int] | None:
     """The first gap (first, last) at or after `offset` in the leader's log; None without one.
 
     Raises: ClusterError.
@@ -127,7 +128,7 @@ def gap_in(records: bytes, offset: int) -> tuple[int, int] | None:
     for batch in headers(records):
         if batch.base_offset > due:
             return due, batch.base_offset - 1
-        if batch.count < batch.last_offset - batch.base_offset + 1:
+        if batch.records_count < batch.last_offset - batch.base_offset + 1:
             return batch.base_offset, batch.last_offset
         due = batch.next_offset
     return None

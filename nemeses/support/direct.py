@@ -16,19 +16,20 @@ from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsets
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from harness.clusters.kafka.request_probe import request
+from harness.clusters.kafka.node_requests import request
 from harness.core.errors import ClusterError
-from harness.topology.clusters import Cluster, NodeState, PartitionInfo
+from harness.topology.clusters import Cluster, NodeState
 from harness.wire.client import WireError
+from harness.wire.metadata import PartitionMeta
 from harness.wire.topic_configs import alteration, entries_in, own_entries
-from nemeses.support.probes import client_address
+from nemeses.support.recovery import client_address
 
 REQUEST_S = 8.0
 _UNCLEAN = i8(1)
 _LATEST = i64(-1)
 
 
-def high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
+def high_watermark(cluster: Cluster, info: PartitionMeta) -> int:
     """The partition's high watermark according to its leader (of `info`).
 
     Raises: ClusterError when that broker does not answer, or no longer leads it.
@@ -47,7 +48,7 @@ def high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
     return int(found.offset)
 
 
-def delete_records(cluster: Cluster, info: PartitionInfo, offset: int) -> int:
+def delete_records(cluster: Cluster, info: PartitionMeta, offset: int) -> int:
     """Delete records below an offset, at the partition's leader; returns its log start afterwards.
 
     Raises: ClusterError.
@@ -68,7 +69,7 @@ def delete_records(cluster: Cluster, info: PartitionInfo, offset: int) -> int:
     return int(found.low_watermark)
 
 
-def elect_unclean(cluster: Cluster, info: PartitionInfo) -> str | None:
+def elect_unclean(cluster: Cluster, info: PartitionMeta) -> str | None:
     """Request an unclean leader election; returns the error, None when it was done.
 
     Raises: ClusterError when no broker answers.

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 
 from harness.core.errors import ClusterError, FaultError, WaitTimeoutError
 from harness.core.wait import wait_until
-from harness.topology.clusters import Cluster, PartitionInfo
+from harness.topology.clusters import Cluster
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import FaultContext
 from nemeses.support.direct import elect_unclean, high_watermark
 
@@ -74,7 +75,7 @@ def also_alone(partitions: Sequence[str]) -> str:
     return f"; no other replica was in sync, either, for {', '.join(partitions)}"
 
 
-def now(cluster: Cluster, info: PartitionInfo) -> PartitionInfo:
+def now(cluster: Cluster, info: PartitionMeta) -> PartitionMeta:
     """The partition as the controller sees it now.
 
     Raises: ClusterError when it is not there.
@@ -85,7 +86,7 @@ def now(cluster: Cluster, info: PartitionInfo) -> PartitionInfo:
     raise ClusterError(f"cluster {cluster.name} has no partition {info.topic}-{info.partition}")
 
 
-def await_alone(context: FaultContext, cluster: Cluster, info: PartitionInfo) -> int:
+def await_alone(context: FaultContext, cluster: Cluster, info: PartitionMeta) -> int:
     """Wait until the leader is the only in-sync replica; returns its high watermark right then.
 
     Raises: WaitTimeoutError, FaultStoppedError.
@@ -102,7 +103,7 @@ def await_alone(context: FaultContext, cluster: Cluster, info: PartitionInfo) ->
 
 
 def await_alone_acknowledged(
-    context: FaultContext, cluster: Cluster, info: PartitionInfo, *, since: int, at_least: int
+    context: FaultContext, cluster: Cluster, info: PartitionMeta, *, since: int, at_least: int
 ) -> int:
     """Wait until the leader has acknowledged this many records alone; returns its high watermark.
 
@@ -127,7 +128,7 @@ def await_alone_acknowledged(
 
 
 def await_leader_gone(
-    context: FaultContext, cluster: Cluster, info: PartitionInfo, *, with_it: Collection[int] = ()
+    context: FaultContext, cluster: Cluster, info: PartitionMeta, *, with_it: Collection[int] = ()
 ) -> int | None:
     """Wait until neither the killed leader nor a broker that was killed with it leads; returns the cleanly elected
     leader, None without one.
@@ -136,7 +137,7 @@ def await_leader_gone(
     """
     killed = (info.leader, *with_it)
 
-    def gone() -> PartitionInfo | None:
+    def gone() -> PartitionMeta | None:
         current = now(cluster, info)
         return current if current.leader not in killed else None
 
@@ -149,7 +150,7 @@ def await_leader_gone(
     ).leader
 
 
-def elect(context: FaultContext, cluster: Cluster, info: PartitionInfo) -> int:
+def elect(context: FaultContext, cluster: Cluster, info: PartitionMeta) -> int:
     """Request unclean elections until one is done; returns the new leader.
 
     Raises: WaitTimeoutError with the cluster's last answer, FaultStoppedError.

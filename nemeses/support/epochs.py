@@ -6,10 +6,12 @@ LeaderEpochCheckpointFile). A new leader enters its epoch with its log end offse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.core.errors import FaultError
-from harness.topology.clusters import Cluster, Node, PartitionInfo
+from harness.topology.clusters import Cluster, Node
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import FaultContext
 
 
@@ -48,7 +50,12 @@ def read(cluster: Cluster, node: Node, topic: str, partition: int) -> tuple[Epoc
     return parse(result.output)
 
 
-def await_newer(context: FaultContext, cluster: Cluster, node: Node, info: PartitionInfo, *, than: int) -> EpochStart:
+def newest(entries: Sequence[EpochStart]) -> int:
+    """The last leader epoch; -1 before the first leader."""
+    return entries[-1].epoch if entries else -1
+
+
+def await_newer(context: FaultContext, cluster: Cluster, node: Node, info: PartitionMeta, *, than: int) -> EpochStart:
     """The first epoch after this one in the replica's file, once it is there.
 
     Raises: WaitTimeoutError, FaultStoppedError.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from harness.core.wait import wait_until
 from harness.topology.clusters import Node, NodeState
 from nemeses.base import FaultContext
-from nemeses.support.probes import stopped_by_signal
+from nemeses.support.recovery import stopped_by_signal
 
 WAYS = ("cgroup", "sigstop")
 CHOICES: Mapping[str, tuple[str, ...]] = {"how": WAYS}

@@ -1,4 +1,4 @@
-"""Shared by the faults on the link from the mirror to a cluster: roles `all` and `some` (of the brokers), claims."""
+"""Shared by the faults on the link from the mirror to a cluster: roles (`all` or `some` of the brokers), reserving."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.core.wait import wait_until
 from harness.topology.clusters import Link
 from harness.topology.topology import Topology
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
-from nemeses.support.probes import node_serves
+from nemeses.support.recovery import node_serves
 
 LINK_ROLES: tuple[str, ...] = ("all", "some")
 LINK_NEEDS = "a mirror whose links pass through the proxy"
@@ -42,7 +42,7 @@ def links_available(topology: Topology) -> Availability:
     return Availability(True) if topology.links else Availability(False, "the run has no link through the proxy")
 
 
-def claim_link(context: FaultContext, spec: FaultSpec) -> tuple[Link, Sequence[int], str]:
+def reserve_link(context: FaultContext, spec: FaultSpec) -> tuple[Link, Sequence[int], str]:
     """The link, the brokers affected, and a name for the target, held for this fault.
 
     One fault per link at a time: healing a link removes everything that was done to it.
@@ -56,7 +56,7 @@ def claim_link(context: FaultContext, spec: FaultSpec) -> tuple[Link, Sequence[i
     unknown = [broker for broker in brokers if broker not in link.brokers]
     if unknown:
         raise FaultError(f"the link to {letter} has no broker {unknown[0]}; it has {sorted(link.brokers)}")
-    context.claims.take(spec.fault_id, [f"link-{letter}"])
+    context.reservations.take(spec.fault_id, [f"link-{letter}"])
     partly = "" if len(brokers) == len(link.brokers) else " to broker " + ", ".join(str(broker) for broker in brokers)
     return link, brokers, f"link-{letter}{partly}"
 

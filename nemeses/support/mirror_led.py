@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from harness.core.errors import ClusterError, FaultError, WaitTimeoutError
-from harness.topology.clusters import Cluster, Node, PartitionInfo
+from harness.topology.clusters import Cluster, Node
 from harness.wire.client import WireError
+from harness.wire.metadata import PartitionMeta
 from harness.wire.view import ClusterView
 from nemeses.base import Bite, FaultContext, FaultSpec, Injected
 from nemeses.reservations import FaultSkippedError
@@ -26,10 +27,10 @@ from nemeses.support import epochs, netcut
 from nemeses.support.election import also_alone, await_leader_gone, depends_on, elect, elect_when_healed, now
 
 ALONE_S = 40.0
-CARRIED_S = 20.0
+MIRRORED_S = 20.0
 
 
-def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: PartitionInfo) -> Injected:
+def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: PartitionMeta) -> Injected:
     """Cut the others off, let the mirror and one follower continue, kill both, elect, compare.
 
     Raises: FaultSkippedError, FaultError, WaitTimeoutError, FaultStoppedError.
@@ -39,52 +40,53 @@ def inject(context: FaultContext, spec: FaultSpec, cluster: Cluster, info: Parti
     followers = sorted(broker for broker in info.isr if broker in cluster.brokers)
     if len(followers) < 2:
         raise FaultSkippedError(f"{name} has followers {followers} in sync: two are needed where the mirror leads")
-    context.claims.take(spec.fault_id, [node.name for node in mirrors])
+    context.reservations.take(spec.fault_id, [node.name for node in mirrors])
     kept = followers[int(spec.params.get("pick", 0)) % len(followers)]
     witness = cluster.brokers[kept]
     others = [cluster.brokers[b] for b in info.replicas if b in cluster.brokers and b != kept]
     target = f"{witness.name} and {', '.join(node.name for node in mirrors)} (leading {name})"
     context.began(target, {**spec.params, "leader": info.leader, "kept": kept})
-    old = epochs.read(cluster, witness, info.topic, info.partition)
-    for mirror in mirrors:
-        for other in others:
-            there = partial(netcut.join, mirror, cluster.repl_port, "in", peer=other.address)
-            context.undo.push(f"let {other.name} reach {mirror.name}", there)
-            netcut.cut(mirror, cluster.repl_port, "in", peer=other.address)
+    before = epochs.read(cluster, witness, info.topic, info.partition)
+    _cut_off(context, mirrors, others, cluster.repl_port)
     _await_in_sync(context, cluster, info, kept)
     since = _high_watermark(cluster, info)
-    acknowledged = _await_carried(context, cluster, info, since + int(spec.params.get("alone", 20)), since)
+    acknowledged = _await_mirrored(context, cluster, info, since + int(spec.params.get("alone", 20)), since)
     led = {b for p in cluster.every_partition() for b in p.replicas if b not in cluster.brokers}
     beside = [p for p in depends_on(cluster, {kept, *led}) if p != name]
-    late = elect_when_healed(context, cluster)
-    for node in (witness, *mirrors):
-        context.undo.push(f"start {node.name}", node.start)
-    for node in (witness, *mirrors):
-        node.kill()
-    elected = await_leader_gone(context, cluster, info, with_it=(kept,))
-    leader = elect(context, cluster, info) if elected is None else elected
-    start = epochs.await_newer(context, cluster, cluster.brokers[leader], info, than=old[-1].epoch if old else -1)
+    elected = elect_when_healed(context, cluster)
+    _kill(context, (witness, *mirrors))
+    survivor = await_leader_gone(context, cluster, info, with_it=(kept,))
+    leader = elect(context, cluster, info) if survivor is None else survivor
+    start = epochs.await_newer(context, cluster, cluster.brokers[leader], info, than=epochs.newest(before))
     lost = max(0, acknowledged - start.offset)
     seen = (
         f"{name}: the mirror (broker {info.leader}) and broker {kept} had everything below {acknowledged}, "
         f"{acknowledged - since} records of it without the others; broker {leader} leads from {start.offset} at epoch "
         f"{start.epoch}: " + (f"offsets {start.offset} to {acknowledged - 1} are lost" if lost else "nothing is lost")
     )
-    seen += also_alone(beside)
     return Injected(
         spec=spec,
         target=target,
         nodes=[witness.name, *(node.name for node in mirrors)],
-        bite=Bite(yes=lost > 0, seen=seen),
+        bite=Bite(yes=lost > 0, seen=seen + also_alone(beside)),
         beside=beside,
-        state={
-            "node": witness,
-            "topic": info.topic,
-            "partition": info.partition,
-            "lost": (start.offset, acknowledged),
-            "elected": late,
-        },
+        state={"node": witness, "elected": elected},
     )
+
+
+def _cut_off(context: FaultContext, mirrors: Sequence[Node], others: Sequence[Node], port: int) -> None:
+    for mirror in mirrors:
+        for other in others:
+            join = partial(netcut.join, mirror, port, "in", peer=other.address)
+            context.undo.push(f"let {other.name} reach {mirror.name}", join)
+            netcut.cut(mirror, port, "in", peer=other.address)
+
+
+def _kill(context: FaultContext, nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        context.undo.push(f"start {node.name}", node.start)
+    for node in nodes:
+        node.kill()
 
 
 def _processes(context: FaultContext, cluster: Cluster) -> Sequence[Node]:
@@ -95,7 +97,7 @@ def _processes(context: FaultContext, cluster: Cluster) -> Sequence[Node]:
     return found
 
 
-def _high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
+def _high_watermark(cluster: Cluster, info: PartitionMeta) -> int:
     """According to the mirror. Raises: ClusterError."""
     view = ClusterView(cluster.bootstrap)
     try:
@@ -109,7 +111,7 @@ def _high_watermark(cluster: Cluster, info: PartitionInfo) -> int:
     return end
 
 
-def _await_in_sync(context: FaultContext, cluster: Cluster, info: PartitionInfo, kept: int) -> None:
+def _await_in_sync(context: FaultContext, cluster: Cluster, info: PartitionMeta, kept: int) -> None:
     wanted = {info.leader, kept}
     context.wait(
         lambda: set(now(cluster, info).isr) == wanted,
@@ -120,12 +122,12 @@ def _await_in_sync(context: FaultContext, cluster: Cluster, info: PartitionInfo,
     )
 
 
-def _await_carried(context: FaultContext, cluster: Cluster, info: PartitionInfo, wanted: int, since: int) -> int:
+def _await_mirrored(context: FaultContext, cluster: Cluster, info: PartitionMeta, wanted: int, since: int) -> int:
     """Wait until the mirror has copied this many; fewer are accepted when the time is up, none are not."""
     try:
         context.wait(
             lambda: _high_watermark(cluster, info) >= wanted,
-            timeout_s=CARRIED_S,
+            timeout_s=MIRRORED_S,
             what=f"records of {info.topic}-{info.partition} that only one follower has",
             swallow=(ClusterError,),
         )

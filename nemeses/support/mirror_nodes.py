@@ -1,4 +1,4 @@
-"""Shared by the faults on the mirror's own processes: roles `any` and `all`, claims, availability."""
+"""Shared by the faults on the mirror's own processes: roles `any` and `all`, reservations, availability."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mirror_available(topology: Topology) -> Availability:
     return Availability(True)
 
 
-def claim_mirror_nodes(context: FaultContext, spec: FaultSpec) -> Sequence[Node]:
+def reserve_mirror_nodes(context: FaultContext, spec: FaultSpec) -> Sequence[Node]:
     """The processes that the role selects, running and held for this fault.
 
     Raises: FaultSkippedError when there is none, or another fault holds one.
@@ -47,7 +47,7 @@ def claim_mirror_nodes(context: FaultContext, spec: FaultSpec) -> Sequence[Node]
         raise FaultSkippedError("the mirror has no process")
     if spec.role != "all":
         nodes = [nodes[int(spec.params.get("pick", 0)) % len(nodes)]]
-    context.claims.take(spec.fault_id, [node.name for node in nodes])
+    context.reservations.take(spec.fault_id, [node.name for node in nodes])
     idle = [f"{node.name} is {state}" for node in nodes if (state := node.state()) is not NodeState.RUNNING]
     if idle:
         raise FaultSkippedError(f"the mirror does not run: {', '.join(idle)}")

@@ -6,12 +6,13 @@ from random import Random
 from typing import Any
 
 from harness.core.errors import ClusterError, FaultError
-from harness.topology.clusters import Cluster, Node, NodeRole, PartitionInfo
+from harness.topology.clusters import Cluster, Node, NodeRole
 from harness.topology.mirror import topic_on
 from harness.topology.topology import Topology
+from harness.wire.metadata import PartitionMeta
 from nemeses.base import Availability, FaultContext, FaultSpec, Shape, Target
 from nemeses.reservations import FaultSkippedError
-from nemeses.support.probes import await_back
+from nemeses.support.recovery import await_back
 
 BROKER_ROLES: tuple[str, ...] = ("leader", "follower", "controller", "any")
 
@@ -53,7 +54,7 @@ def topic_here(topology: Topology, cluster: str, topic: str) -> str:
     return topic_on(topology.mirrors, cluster, topic)
 
 
-def partition_of(topology: Topology, cluster: Cluster, spec: FaultSpec) -> PartitionInfo:
+def partition_of(topology: Topology, cluster: Cluster, spec: FaultSpec) -> PartitionMeta:
     """The current state of the partition that the fault was drawn for.
 
     Raises: FaultError when there is no such topic or partition.
@@ -104,7 +105,7 @@ def resolve_node(topology: Topology, cluster: Cluster, spec: FaultSpec) -> tuple
     raise FaultError(f"unknown role {spec.role!r}")
 
 
-def claim_node(context: FaultContext, cluster: Cluster, spec: FaultSpec, node: Node) -> None:
+def reserve_node(context: FaultContext, cluster: Cluster, spec: FaultSpec, node: Node) -> None:
     """Hold one node, if the cluster tolerates one more missing.
 
     Where brokers are controllers a cluster tolerates the loss of a minority of its quorum; with separate controllers,
@@ -116,10 +117,10 @@ def claim_node(context: FaultContext, cluster: Cluster, spec: FaultSpec, node: N
         group, limit = f"the quorum of {cluster.name}", max(1, (len(cluster.controllers) - 1) // 2)
     else:
         group, limit = f"cluster {cluster.name}", max(1, len(cluster.brokers) - 1)
-    context.claims.take(spec.fault_id, [node.name], group=group, limit=limit)
+    context.reservations.take(spec.fault_id, [node.name], group=group, limit=limit)
 
 
-def resolve_and_claim(context: FaultContext, spec: FaultSpec) -> tuple[Cluster, Node, str]:
+def resolve_and_reserve(context: FaultContext, spec: FaultSpec) -> tuple[Cluster, Node, str]:
     """Role → node, held for this fault. A role that cannot be resolved now (a fault just moved it) is a skip.
 
     Raises: FaultSkippedError with the reason.
@@ -129,7 +130,7 @@ def resolve_and_claim(context: FaultContext, spec: FaultSpec) -> tuple[Cluster, 
         node, why = resolve_node(context.topology, cluster, spec)
     except (FaultError, ClusterError) as error:
         raise FaultSkippedError(f"no {spec.role} on cluster {spec.cluster} to hit: {error}") from error
-    claim_node(context, cluster, spec, node)
+    reserve_node(context, cluster, spec, node)
     return cluster, node, why
 
 
@@ -141,7 +142,7 @@ def await_healed(context: FaultContext, spec: FaultSpec, node: Node, *, timeout_
     cluster = cluster_of(context.topology, spec)
 
     def excused() -> set[int]:
-        held = context.claims.held()
+        held = context.reservations.held()
         return {b for b, other in cluster.brokers.items() if held.get(other.name, spec.fault_id) != spec.fault_id}
 
     return await_back(cluster, node, timeout_s=timeout_s, excused=excused)

@@ -16,7 +16,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from harness.clusters.pair import RunningTopology
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from harness.wire.cluster import Cluster
 from mirrors.reference.server.model import PartitionKey
 from mirrors.reference.server.partition import LedPartition
@@ -220,7 +220,7 @@ async def _read(cluster: Cluster, broker: int, topic: str, topic_id: Any, partit
         data, before = bytes(found.records or b""), position
         for header in headers(data):
             if header.next_offset > position:
-                batch = data[header.start : header.end]
+                batch = data[header.position : header.end]
                 batches.append(batch[:BEFORE_EPOCH] + bytes(4) + batch[BEHIND_EPOCH:])
                 position = header.next_offset
         if position == before:

@@ -29,7 +29,7 @@ from harness.clusters.docker.images import ensure_images
 from harness.clusters.pair import RunningTopology, start_topology
 from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.topology.clusters import NodeState
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from harness.wire.view import ClusterView
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.states import PartitionState as S

@@ -18,7 +18,7 @@ from harness.clusters.pair import RunningTopology
 from harness.core.errors import ClusterError
 from harness.evidence.capture import capture
 from harness.evidence.sampler import Sampler
-from harness.evidence.snapshots import FINAL_LOOK, LOAD_LOOK, look_all, look_log_ends
+from harness.evidence.snapshots import FINAL_SNAPSHOT, LOAD_SNAPSHOT, snapshot_all, snapshot_log_ends
 from harness.history.recorder import RunRecorder
 from harness.wire.view import ClusterView
 
@@ -89,7 +89,7 @@ def test_all_replicas_are_captured_byte_for_byte_also_from_frozen_and_dead_broke
     assert not list((run_dir / "evidence").rglob("*other*"))
     assert not list((run_dir / "evidence").rglob("*.partial"))
     manifest = json.loads((run_dir / "evidence" / "capture.json").read_text())
-    assert (manifest["complete"], manifest["look"]) == (True, FINAL_LOOK)
+    assert (manifest["complete"], manifest["look"]) == (True, FINAL_SNAPSHOT)
 
 
 def test_a_broker_that_cannot_be_read_does_not_keep_the_others_from_being_captured(
@@ -108,7 +108,7 @@ def test_a_broker_that_cannot_be_read_does_not_keep_the_others_from_being_captur
 def test_snapshots_have_every_replicas_log_ends_and_the_topics_configs(
     pair: RunningTopology, written: str, recorder: RunRecorder
 ) -> None:
-    assert look_all(pair, recorder, look=FINAL_LOOK) == []
+    assert snapshot_all(pair, recorder, look=FINAL_SNAPSHOT) == []
     ends = rows(recorder, "log_ends")
     assert {(r["cluster"], r["partition"], r["broker"]) for r in ends} == {
         (c, p, n) for c in "AB" for p in (0, 1) for n in (1, 2, 3)
@@ -135,7 +135,7 @@ def test_an_open_transaction_holds_the_last_stable_offset_back(
     producer.begin_transaction()
     producer.produce(written, "open", partition=1)
     assert producer.flush(30) == 0
-    assert look_log_ends(a, [written], recorder, look=LOAD_LOOK) == []
+    assert snapshot_log_ends(a, [written], recorder, look=LOAD_SNAPSHOT) == []
     producer.abort_transaction(30)
     (row,) = [r for r in rows(recorder, "log_ends") if r["partition"] == 1 and r["broker"] == r["leader"]]
     assert (row["last_stable"], row["high_watermark"], row["log_end"]) == (5, 6, 6)
@@ -153,7 +153,7 @@ def test_a_new_leaders_epoch_is_seen(pair: RunningTopology, written: str, record
             assert time.monotonic() < deadline, "no new leader within 30 s"
             time.sleep(0.2)
         view.close()
-        notes = look_log_ends(a, [written], recorder, look=LOAD_LOOK)
+        notes = snapshot_log_ends(a, [written], recorder, look=LOAD_SNAPSHOT)
         assert notes == []  # no requests to a broker that the controller has fenced
         ends = [r for r in rows(recorder, "log_ends") if r["partition"] == 0]
         assert sorted(str(r["broker"]) for r in ends) == sorted(str(n) for n in {1, 2, 3} - {leader})
@@ -187,6 +187,6 @@ def test_the_sampler_continues_with_a_frozen_broker_and_reports_what_it_missed(
         gaps = [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(times)]
         print(f"\n{letter}: {len(times)} looks, longest gap {max(gaps):.1f} s")
         assert max(gaps) < longest_s
-    assert {row["look"] for row in rows(recorder, "log_ends")} == {LOAD_LOOK}
+    assert {row["look"] for row in rows(recorder, "log_ends")} == {LOAD_SNAPSHOT}
     assert any("did not answer" in note and "cluster A" in note for note in sampler.notes()), sampler.notes()
     assert not any("cluster B" in note for note in sampler.notes())

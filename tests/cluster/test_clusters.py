@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.clusters.kafka import request_probe as probe
+from harness.clusters.kafka import node_requests
 from harness.clusters.pair import RunningTopology
 from harness.clusters.plan import kraft_config
 from harness.core.errors import ClusterError
@@ -29,7 +29,7 @@ def test_ids_differ_and_every_broker_reports_its_own(pair: RunningTopology) -> N
     for cluster in (a, b):
         assert list(cluster.brokers) == [1, 2, 3]
         for node in cluster.brokers.values():
-            said = probe.metadata(node.address, kraft_config.CLIENTS_PORT, timeout_s=5)
+            said = node_requests.metadata(node.address, kraft_config.CLIENTS_PORT, timeout_s=5)
             assert said.cluster_id == cluster.cluster_id
             assert {int(broker.node_id) for broker in said.brokers} == {1, 2, 3}
     with pytest.raises(
@@ -77,7 +77,7 @@ def test_pause_is_seen_and_ends(pair: RunningTopology) -> None:
     node.pause()
     node.pause()
     assert node.state() is NodeState.PAUSED
-    assert not probe.answers(node.address, kraft_config.CLIENTS_PORT, timeout_s=0.5)
+    assert not node_requests.answers(node.address, kraft_config.CLIENTS_PORT, timeout_s=0.5)
     assert "inet " + node.address in node.net("ip -4 addr").output, (
         "its network namespace can be used while it is paused"
     )
@@ -86,7 +86,7 @@ def test_pause_is_seen_and_ends(pair: RunningTopology) -> None:
     node.unpause()
     node.unpause()
     assert node.state() is NodeState.RUNNING
-    assert probe.answers(node.address, kraft_config.CLIENTS_PORT, timeout_s=5)
+    assert node_requests.answers(node.address, kraft_config.CLIENTS_PORT, timeout_s=5)
 
 
 def test_sigstop_and_sigcont_are_seen_in_the_process_state(pair: RunningTopology) -> None:
@@ -94,10 +94,10 @@ def test_sigstop_and_sigcont_are_seen_in_the_process_state(pair: RunningTopology
     node.signal("SIGSTOP")
     assert node.process_state().startswith("T")
     assert node.state() is NodeState.RUNNING, "the engine knows nothing of it"
-    assert not probe.answers(node.address, kraft_config.CLIENTS_PORT, timeout_s=0.5)
+    assert not node_requests.answers(node.address, kraft_config.CLIENTS_PORT, timeout_s=0.5)
     node.signal("SIGCONT")
     assert not node.process_state().startswith("T")
-    assert probe.answers(node.address, kraft_config.CLIENTS_PORT, timeout_s=5)
+    assert node_requests.answers(node.address, kraft_config.CLIENTS_PORT, timeout_s=5)
     node.signal("SIGQUIT")
     wait_until(lambda: "Full thread dump" in node.logs(), timeout_s=5, what="a thread dump in the log")
 

@@ -60,7 +60,7 @@ def test_the_example_mirrors_and_reports_its_cut(
     write(a.bootstrap, topic, [f"v{n}" for n in range(5)])
     with RunRecorder(tmp_path / "recorded") as recorder:
         mirror.start([topic])
-        assert set(mirror.await_carrying([topic], recorder=recorder, timeout_s=CARRY_S)) == {(topic, 0)}
+        assert set(mirror.await_mirroring([topic], recorder=recorder, timeout_s=CARRY_S)) == {(topic, 0)}
     assert mirror.await_caught_up([topic], timeout_s=CARRY_S) == {(topic, 0): 0}
     carried = mirror.topic_on_destination(topic)
     assert carried == f"A.{topic}"

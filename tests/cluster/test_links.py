@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.clusters.kafka import request_probe as probe
+from harness.clusters.kafka import node_requests
 from harness.clusters.links.links import Direction, Mode, ToxiproxyLink
 from harness.clusters.pair import RunningTopology
 from harness.clusters.plan import kraft_config
@@ -194,14 +194,14 @@ def test_metadata_on_the_link_names_toxiproxy_alone(pair: RunningTopology) -> No
     proxy = pair.plan.toxiproxy.address
     for name, cluster in pair.clusters.items():
         host, port = pair.links[name].address(1)
-        through = probe.metadata(host, port, timeout_s=5)
+        through = node_requests.metadata(host, port, timeout_s=5)
         assert {(b.host, int(b.port)) for b in through.brokers} == {
             pair.links[name].address(broker) for broker in cluster.brokers
         }
         assert {b.host for b in through.brokers} == {proxy}
         node = cluster.brokers[1]
         for listener_port in (kraft_config.CLIENTS_PORT, kraft_config.REPL_PORT):
-            direct = probe.metadata(node.address, listener_port, timeout_s=5)
+            direct = node_requests.metadata(node.address, listener_port, timeout_s=5)
             assert {(b.host, int(b.port)) for b in direct.brokers} == {
                 (broker.address, listener_port) for broker in cluster.brokers.values()
             }

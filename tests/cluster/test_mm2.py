@@ -16,8 +16,8 @@ from harness.clusters.docker.images import ImageSet
 from harness.clusters.pair import RunningTopology
 from harness.core.errors import WaitTimeoutError
 from harness.core.wait import wait_until
-from harness.evidence.group_snapshots import look_groups
-from harness.evidence.snapshots import look_mirror
+from harness.evidence.group_snapshots import snapshot_groups
+from harness.evidence.snapshots import snapshot_mirror
 from harness.history.recorder import RunRecorder
 from harness.topology.clusters import Cluster, Node, NodeState
 from harness.topology.mirror import Mirror, PartitionState
@@ -83,7 +83,7 @@ def test_exactly_once_mirrors_everything_through_the_links_and_drops_aborted_dat
     with mm2(pair, images, topics) as mirror:
         (node,) = mirror.nodes()
         count_from_now(node, proxy=proxy)
-        took = mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        took = mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         print(f"\nfirst probes mirrored {time.monotonic() - began:.1f} s after the start")
         assert set(took) == {(t, p) for t in topics for p in range(4)}
 
@@ -112,7 +112,7 @@ def test_exactly_once_mirrors_everything_through_the_links_and_drops_aborted_dat
         assert values(b.bootstrap, topics[0], partition=2, isolation="read_uncommitted") == ["c1", "c2"]
 
         for _ in range(2):  # the second snapshot of an idle partition is exact
-            assert look_mirror(mirror, recorder) == []
+            assert snapshot_mirror(mirror, recorder) == []
         states = rows(recorder, "mirror_states")
         assert {(row["topic"], row["partition"]) for row in states} == {(t, p) for t in topics for p in range(4)}
         assert [row["lag"] for row in states[8:]] == [0] * 8
@@ -149,7 +149,7 @@ def test_a_killed_mirror_comes_back_by_itself_and_repeats_nothing(
     a, b = pair.clusters["A"], pair.clusters["B"]
     with mm2(pair, images, topics) as mirror:
         (node,) = mirror.nodes()
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         write(a.bootstrap, topics[0], [f"v{i}" for i in range(3000)])
         node.kill()
         write(a.bootstrap, topics[0], [f"w{i}" for i in range(500)])
@@ -159,11 +159,11 @@ def test_a_killed_mirror_comes_back_by_itself_and_repeats_nothing(
         missing = mirror.await_caught_up(topics, timeout_s=1)
         assert sum(n or 0 for n in missing.values()) >= 500
         with pytest.raises(WaitTimeoutError, match=r"mirrored none: .*no mirror process runs"):
-            mirror.await_carrying(topics, recorder=recorder, timeout_s=2)
+            mirror.await_mirroring(topics, recorder=recorder, timeout_s=2)
 
         node.start()
         began = time.monotonic()
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         print(f"\nmirrors again {time.monotonic() - began:.1f} s after its start")
         assert_caught_up(mirror, topics)
         assert values(b.bootstrap, topics[0]) == [f"v{i}" for i in range(3000)] + [f"w{i}" for i in range(500)]
@@ -175,7 +175,7 @@ def test_a_failed_task_is_reported_and_restarted(
 ) -> None:
     a, b = pair.clusters["A"], pair.clusters["B"]
     with mm2(pair, images, topics) as mirror:
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         assert mirror.revive() == []
         for task in (0, 1):  # another producer with a task's transactional id fences that task for good
             usurper = Producer(
@@ -208,7 +208,7 @@ def test_default_names_at_least_once_and_a_topic_added_and_removed_later(
     first, second = topics
     options = {"identity_names": "false"}
     with mm2(pair, images, [first], contract="mm2-at-least-once", options=options) as mirror:
-        mirror.await_carrying([first], recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring([first], recorder=recorder, timeout_s=CARRY_S)
         transaction(a.bootstrap, first, ["a1", "a2"], commit=False)
         assert_caught_up(mirror, [first])
         # A read_uncommitted source consumer copies aborted records as plain ones.
@@ -216,10 +216,10 @@ def test_default_names_at_least_once_and_a_topic_added_and_removed_later(
         assert f"A.{second}" not in b.topics()
 
         mirror.start([second])
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         cut = mirror.stop([first])
         assert set(cut.offsets) == {(first, p) for p in range(4)}
-        mirror.await_carrying([second], recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring([second], recorder=recorder, timeout_s=CARRY_S)
         write(a.bootstrap, first, ["late"])
         write(a.bootstrap, second, ["goes on"])
         assert_caught_up(mirror, [second])
@@ -235,7 +235,7 @@ def test_another_process_takes_over_and_group_offsets_are_synced(
     a, b = pair.clusters["A"], pair.clusters["B"]
     group = f"group-{topics[0]}"
     with mm2(pair, images, topics, mirror_nodes=2, options={"group_offsets": "true"}) as mirror:
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         write(a.bootstrap, topics[0], [f"v{i}" for i in range(10)])
         commit(a.bootstrap, group, topics[0], 11)  # probe and ten records: the group is at the end
         # On B the offset differs (the mirror's own transaction markers), but it is the log end too.
@@ -249,7 +249,7 @@ def test_another_process_takes_over_and_group_offsets_are_synced(
         first, second = mirror.nodes()
         first.kill()
         began = time.monotonic()
-        mirror.await_carrying(topics, recorder=recorder, timeout_s=CARRY_S)
+        mirror.await_mirroring(topics, recorder=recorder, timeout_s=CARRY_S)
         print(f"\n{second.name} mirrors alone {time.monotonic() - began:.1f} s after the other was killed")
         assert first.state() is NodeState.STOPPED
 
@@ -262,7 +262,7 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 def resumes_at(cluster: Cluster, recorder: RunRecorder, group: str, topic: str) -> list[str] | None:
     """The records that this group would read next on this cluster; None while it has no offset there."""
-    assert look_groups(cluster, recorder, groups=[group]) == []
+    assert snapshot_groups(cluster, recorder, groups=[group]) == []
     found = [row for row in rows(recorder, "group_offsets") if (row["group"], row["topic"]) == (group, topic)]
     if not found:
         return None

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from harness.clusters.pair import RunningTopology
 from harness.core.internal_topics import INTERNAL_TOPICS
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from harness.wire.cluster import Cluster
 from mirrors.reference.server.destination import elect_preferred, producers, reassign_replicas
 from mirrors.reference.server.following import epoch_lists
@@ -359,6 +359,7 @@ def test_what_a_stop_does_with_an_open_transaction(
             assert mirror.record().last_mirrored == last_mirrored
         cluster = Cluster(b.bootstrap)
         leader = (await cluster.metadata((topic,))).topics[topic].partitions[0].leader
+        assert leader is not None
         known = await producers(cluster, leader, (topic, 0))
         cluster.close()
         assert len([one for one in known if one.open_since >= 0]) == open_on_destination
@@ -408,6 +409,7 @@ def test_preserved_epochs_arrive_only_below_the_leader_epoch(
             return
         cluster = Cluster(b.bootstrap)
         part = (await cluster.metadata((topic,))).topics[topic].partitions[0]
+        assert part.leader is not None
         epochs, _ = (await epoch_lists(cluster, part.leader, {(topic, 0): part.leader_epoch}))[topic, 0]
         cluster.close()
         assert epochs.at(0) == source_epoch

@@ -10,7 +10,7 @@ import pytest
 
 from harness.clusters.pair import RunningTopology
 from harness.core.errors import MirrorError
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from harness.wire.cluster import Cluster
 from mirrors.reference.server.design import StateKey
 from mirrors.reference.server.model import PartitionRecord

@@ -359,7 +359,7 @@ def test_states_are_stored_and_wrong_requests_change_nothing(guarded: RunningTop
         with pytest.raises(RefusedError, match="no mirror is called 'XY'; there are: AB"):
             await bench.ask(client.describe, "XY")
         assert await bench.rows_are("PAUSED", topic, 1)
-        stored = await StateStore(bench.b, partitions=3, key=StateKey.MIRROR_TOPIC_PARTITION).look()
+        stored = await StateStore(bench.b, partitions=3, key=StateKey.MIRROR_TOPIC_PARTITION).read_records()
         assert [str(r.state) for k, r in stored.items() if k.topic == topic] == ["PAUSED"]
         await bench.ask(client.resume, NAME, [topic])
         await bench.until_state("MIRRORING", topic)
@@ -396,6 +396,7 @@ def test_without_an_authorizer_a_dead_process_leaves_the_topic_read_only(
         await asyncio.to_thread(produce, b.bootstrap, topic, [b"written after the stop"])
 
     async def led_by_real_broker(bench: Bench) -> bool:
-        return 0 <= (await bench.b.metadata((topic,))).topics[topic].partitions[0].leader < 100
+        leader = (await bench.b.metadata((topic,))).topics[topic].partitions[0].leader
+        return leader is not None and leader < 100
 
     asyncio.run(body())

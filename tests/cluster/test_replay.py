@@ -13,7 +13,8 @@ from harness.core.progress import RichDisplay
 from harness.core.signals import Interrupts
 from harness.core.testspec import parse_spec
 from harness.history.runfile import RunFile, read_meta
-from harness.run.plan import first_meta, make_plan
+from harness.run.plan import make_plan
+from harness.run.run_folder import first_meta
 from harness.run.runner import run_test
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "external-mm2.toml"

@@ -19,7 +19,7 @@ from harness.report.scoreboard import (
     Claim,
     Outcome,
     Role,
-    findings,
+    claim_results,
     load_claims,
     missing,
     named,
@@ -135,7 +135,7 @@ def test_runs_count_for_their_own_design_and_test(tmp_path: Path) -> None:
     (tmp_path / "torn" / RUN_FILE).write_text("{")
     stored = stored_results(tmp_path)
     assert len(stored) == 4
-    holds, breaks = findings(CLAIM, stored)
+    holds, breaks = claim_results(CLAIM, stored)
     assert (holds.outcome, holds.runs, holds.found) == (Outcome.SHOWN, ("one",), {})
     assert (breaks.outcome, breaks.runs, breaks.found) == (Outcome.SHOWN, ("three", "two"), {"pid_swallowed": 7})
     assert (holds.shown, breaks.shown) == (1, 2)
@@ -172,7 +172,7 @@ def test_runs_that_do_not_show_a_claim_are_counted_too(tmp_path: Path) -> None:
     store(tmp_path, "thin", "", found={}, valid="unknown")
     store(tmp_path, "broke", "producer_ids=verbatim", found={"pid_swallowed": 2})
     store(tmp_path, "did-not", "producer_ids=verbatim", found={})
-    holds, breaks = found = findings(CLAIM, stored_results(tmp_path))
+    holds, breaks = found = claim_results(CLAIM, stored_results(tmp_path))
     assert [(f.outcome, f.shown, len(f.runs)) for f in found] == [(Outcome.SHOWN, 1, 2), (Outcome.SHOWN, 1, 2)]
     text = page.markdown([(CLAIM, [holds, breaks])])
     assert "| shown, 1 of 2 |" in text
@@ -181,7 +181,7 @@ def test_runs_that_do_not_show_a_claim_are_counted_too(tmp_path: Path) -> None:
 
 def test_kinds_that_the_contract_never_allows_are_an_outcome_of_their_own(tmp_path: Path) -> None:
     store(tmp_path, "one", "producer_ids=verbatim", found={"pid_swallowed": 2, "stuck": 1}, allowed={"pid_swallowed"})
-    _, breaks = findings(CLAIM, stored_results(tmp_path))
+    _, breaks = claim_results(CLAIM, stored_results(tmp_path))
     assert (breaks.outcome, breaks.forbidden) == (Outcome.OTHERS, ("stuck",))
     assert "other kinds found, 0 of 1: pid_swallowed 2; not allowed: stuck" in page.markdown([(CLAIM, [breaks])])
 
@@ -189,11 +189,11 @@ def test_kinds_that_the_contract_never_allows_are_an_outcome_of_their_own(tmp_pa
 def test_a_claim_of_each_kind_wants_all_of_them(tmp_path: Path) -> None:
     claim = replace(CLAIM, kinds=("lost_write", "pid_swallowed"), each=True)
     store(tmp_path, "one", "producer_ids=verbatim", found={"pid_swallowed": 2})
-    _, breaks = findings(claim, stored_results(tmp_path))
+    _, breaks = claim_results(claim, stored_results(tmp_path))
     assert (breaks.outcome, breaks.missing) == (Outcome.NOT_SHOWN, ("lost_write",))
     assert "not shown, 0 of 1: pid_swallowed 2; not found: lost_write" in page.markdown([(claim, [breaks])])
     store(tmp_path, "two", "producer_ids=verbatim", found={"lost_write": 1})
-    _, breaks = findings(claim, stored_results(tmp_path))
+    _, breaks = claim_results(claim, stored_results(tmp_path))
     assert (breaks.outcome, breaks.missing) == (Outcome.SHOWN, ())
 
 
@@ -204,12 +204,12 @@ def test_a_published_board_gives_the_same_board_and_holds_no_other_runs(tmp_path
     stored = stored_results(tmp_path)
     text = publish(stored, [CLAIM])
     assert [one["run"] for one in json.loads(text)] == ["one", "two"]
-    assert findings(CLAIM, published(text)) == findings(CLAIM, stored)
+    assert claim_results(CLAIM, published(text)) == claim_results(CLAIM, stored)
 
 
 def test_the_pages_name_every_design_and_what_was_found(tmp_path: Path) -> None:
     store(tmp_path, "two", "producer_ids=verbatim", found={"pid_swallowed": 2})
-    board = [(CLAIM, findings(CLAIM, stored_results(tmp_path)))]
+    board = [(CLAIM, claim_results(CLAIM, stored_results(tmp_path)))]
     text = page.markdown(board)
     assert "| swallowed | strict | hold | pid_swallowed | not run |  |" in text
     assert (

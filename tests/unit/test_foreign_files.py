@@ -19,12 +19,12 @@ from harness.core.atomic_files import write_beside
 from harness.core.errors import HistoryError, ShatterError, StorageError
 from harness.core.owners import OWNER_FILE, Remembered, abandoned, new_temporary, release
 from harness.history.jsonl.importer import import_jsonl
-from harness.history.parts import table_parts, told
+from harness.history.parts import partition_values, table_parts
 from harness.history.runfile import RunFile, read_meta
 from harness.history.schema import TABLES
 from harness.history.store import open_run
 from harness.report.html import report_softly, write_report
-from harness.report.html import told as shown
+from harness.report.html import text_of as shown
 from harness.report.results import load_results
 
 pytestmark = pytest.mark.unit
@@ -243,7 +243,7 @@ def test_folders_named_column_and_value_are_parts_of_a_table(tmp_path: Path) -> 
     (top / ".crc").mkdir()
     (top / ".part-000000.parquet.crc").write_bytes(b"stale")
     parts = table_parts(top)
-    values = [told(file, top) for file in parts.files]
+    values = [partition_values(file, top) for file in parts.files]
     assert values == [{"cluster": "A", "type": "ok"}, {"cluster": None}, {"retry": True}]
     assert [problem.partition(" is named for")[0] for problem in parts.problems] == [
         str(top / "cluster=A" / "cluster=B"),

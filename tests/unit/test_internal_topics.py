@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.internal_topics import INTERNAL_TOPICS, is_internal
 from mirrors.reference.server.model import MirrorConfig
-from mirrors.reference.server.state_store import TOPIC
+from mirrors.reference.server.state_topic import TOPIC
 
 pytestmark = pytest.mark.unit
 

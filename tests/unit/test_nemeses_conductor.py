@@ -87,7 +87,7 @@ class Scripted:
     def inject(self, context: FaultContext, spec: FaultSpec) -> Injected:
         number = spec.fault_id
         node = str(spec.params.get("node", f"n{number}"))
-        context.claims.take(number, [node], group="g", limit=int(spec.params.get("limit", 9)))
+        context.reservations.take(number, [node], group="g", limit=int(spec.params.get("limit", 9)))
         context.undo.push(f"undo {number}", lambda: self._undo(context, number))
         context.began(node, {})
         self.world.append(f"act {number}")

@@ -1,4 +1,4 @@
-"""Small parts of the nemeses: undo stacks, claims, bounded calls, the leader epoch file."""
+"""Small parts of the nemeses: undo stacks, reservations, bounded calls, the leader epoch file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.errors import FaultError, WaitTimeoutError
 from nemeses.engine.health import bounded
-from nemeses.reservations import Claims, FaultSkippedError
+from nemeses.reservations import FaultSkippedError, Reservations
 from nemeses.support.epochs import EpochStart, parse
 from nemeses.undo import UndoStack
 
@@ -49,27 +49,27 @@ def test_a_closed_undo_stack_takes_no_further_act() -> None:
 
 
 def test_claims_are_all_or_nothing_and_bounded_by_group() -> None:
-    claims = Claims()
-    claims.take(1, ["a"], group="quorum of A", limit=1)
-    claims.take(1, ["a"], group="quorum of A", limit=1)  # its own
+    reservations = Reservations()
+    reservations.take(1, ["a"], group="quorum of A", limit=1)
+    reservations.take(1, ["a"], group="quorum of A", limit=1)  # its own
     with pytest.raises(FaultSkippedError, match="a is held by fault 1"):
-        claims.take(2, ["b", "a"])
+        reservations.take(2, ["b", "a"])
     with pytest.raises(FaultSkippedError, match=r"of A tolerates the loss of 1 node at once, not 2 \(a already\)"):
-        claims.take(2, ["b"], group="quorum of A", limit=1)
-    assert claims.held() == {"a": 1}
-    claims.take(2, ["b"], group="quorum of B", limit=1)
-    claims.release(1)
-    claims.take(3, ["a"], group="quorum of A", limit=1)
-    assert claims.held() == {"b": 2, "a": 3}
+        reservations.take(2, ["b"], group="quorum of A", limit=1)
+    assert reservations.held() == {"a": 1}
+    reservations.take(2, ["b"], group="quorum of B", limit=1)
+    reservations.release(1)
+    reservations.take(3, ["a"], group="quorum of A", limit=1)
+    assert reservations.held() == {"b": 2, "a": 3}
 
 
 def test_claims_of_many_threads_never_exceed_the_limit() -> None:
-    claims = Claims()
+    reservations = Reservations()
     taken: list[int] = []
 
     def take(number: int) -> None:
         try:
-            claims.take(number, [f"n{number}"], group="g", limit=3)
+            reservations.take(number, [f"n{number}"], group="g", limit=3)
         except FaultSkippedError:
             return
         taken.append(number)
@@ -80,7 +80,7 @@ def test_claims_of_many_threads_never_exceed_the_limit() -> None:
     for thread in threads:
         thread.join()
     assert len(taken) == 3
-    assert len(claims.held()) == 3
+    assert len(reservations.held()) == 3
 
 
 def test_a_bounded_call_returns_raises_or_gives_up() -> None:

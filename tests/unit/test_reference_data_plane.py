@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v17.response import FetchResponse
 
-from harness.wire.batches import build, headers
+from harness.wire.batch_headers import headers
+from harness.wire.batches import build
 from harness.wire.frames import decode
 from mirrors.reference.server.epochs import EpochList
 from mirrors.reference.server.fetch_codec import encode_answer
 from mirrors.reference.server.follower_sessions import Chunk, Content, Opened, Session, Sessions, content
-from mirrors.reference.server.pace import PACE_S, SMALL_BYTES, look_after, rest
+from mirrors.reference.server.pace import PACE_S, SMALL_BYTES, poll_interval, rest
 from mirrors.reference.server.partition import Diverging, LedPartition, Refused
 from mirrors.reference.server.stamping import PRODUCER_IDS, Stamp, cluster_hash, stamp
 
@@ -277,5 +278,5 @@ def test_only_small_answers_wait_for_more_and_only_briefly() -> None:
 
 
 def test_periodic_snapshots_are_rarer_with_many_partitions() -> None:
-    assert look_after(0.5, 0) == 0.5
-    assert look_after(0.5, 1000) == pytest.approx(1.5)
+    assert poll_interval(0.5, 0) == 0.5
+    assert poll_interval(0.5, 1000) == pytest.approx(1.5)

@@ -17,7 +17,7 @@ from kio.schema.list_offsets.v7 import response as offsets
 from kio.schema.types import BrokerId
 from kio.static.primitive import i8, i32Timedelta
 
-from harness.wire.aio import Address
+from harness.wire.addresses import Address
 from harness.wire.server import Request, WireServer
 from mirrors.reference.server.fencing import CHANGES, FencedError, newest
 from mirrors.reference.server.hub import Hub

@@ -81,12 +81,12 @@ def test_a_partition_dropped_during_a_request_still_belongs_to_its_response() ->
         key = scene.ask(0, 10)
         scene.request()
         scene.source.drop(key)
-        assert scene.source.told[key].offset == 10
+        assert scene.source.sent[key].offset == 10
         scene.ask(0, 4, generation=1)
-        assert scene.source.told[key].generation == 0  # the response that comes now is to the old request
+        assert scene.source.sent[key].generation == 0  # the response that comes now is to the old request
         scene.source.took(answer())
         assert scene.request() == {"session": (9, 1), "told": {0: 4}, "forgotten": []}
-        assert scene.source.told[key].generation == 1
+        assert scene.source.sent[key].generation == 1
 
     asyncio.run(body())
 

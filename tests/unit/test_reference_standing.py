@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from harness.core.errors import MirrorError
-from harness.wire.cluster import Cluster, PartitionMeta
+from harness.wire.cluster import Cluster
+from harness.wire.metadata import PartitionMeta
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
@@ -21,6 +22,7 @@ from mirrors.reference.server.settings import Destination, Settings
 from mirrors.reference.server.source import SourceLink
 from mirrors.reference.server.states import PartitionState as S
 from mirrors.reference.server.steps import CrashPoints
+from mirrors.reference.server.work_loop import WorkLoop
 
 ME = 100
 NOBODY = "127.0.0.1:1"  # these tests send no requests
@@ -95,7 +97,7 @@ class TestHeartbeats:
         async def body() -> None:
             h = hub(Clock())
             made = life(h)
-            h.doubt()
+            h.suspect_fencing()
             request = asyncio.create_task(made.request([KEY], S.STOPPING, from_states=[S.MIRRORING]))
             await asyncio.sleep(0.1)
             assert not request.done()
@@ -114,15 +116,15 @@ class TestHeartbeats:
             async def mirror(group: Sequence[object]) -> None:
                 fed.extend(group)
 
-            made.work[S.MIRRORING] = mirror
+            loop = WorkLoop(made, {S.MIRRORING: mirror})
             held = made.attach(RECORD)
             held.led.leading, held.led.feed, held.led.limit = True, Feed.SOURCE, 10
-            made._dispatch()
+            loop._dispatch()
             await asyncio.sleep(0)
             assert fed == [held]
             held.led.limit = None
             await asyncio.sleep(0)
-            made._dispatch()
+            loop._dispatch()
             await asyncio.sleep(0)
             assert fed == [held]
 
@@ -153,7 +155,7 @@ class TestRecordsReadAgain:
             async def work(_: object) -> None:
                 await done.wait()
 
-            made.start(work, [made.attach(RECORD)])
+            WorkLoop(made, {}).start(work, [made.attach(RECORD)])
             assert not made.renew({})
             assert KEY in made.records
             done.set()
@@ -206,10 +208,10 @@ class TestOlderAnswers:
     def test_an_older_leader_epoch_is_ignored(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = MetadataSnapshots(h), self.led(h)
-            looking._take_in(led, part(leader=1, epoch=5), 0.0)
+            snapshots, led = MetadataSnapshots(h), self.led(h)
+            snapshots._take_in(led, part(leader=1, epoch=5), 0.0)
             assert led.leading
-            looking._take_in(led, part(leader=1, epoch=7), 0.0)
+            snapshots._take_in(led, part(leader=1, epoch=7), 0.0)
             assert not led.leading
 
         asyncio.run(body())
@@ -217,13 +219,13 @@ class TestOlderAnswers:
     def test_a_broker_that_does_not_know_the_partition_is_believed_after_a_while(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = MetadataSnapshots(h), self.led(h)
-            looking._take_in(led, None, 0.0)
-            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 0.5)
+            snapshots, led = MetadataSnapshots(h), self.led(h)
+            snapshots._take_in(led, None, 0.0)
+            snapshots._take_in(led, part(epoch=6, isr=(ME, 1)), 0.5)
             for at in (1.0, 2.9):
-                looking._take_in(led, None, at)
+                snapshots._take_in(led, None, at)
                 assert led.leading
-            looking._take_in(led, None, 3.0)
+            snapshots._take_in(led, None, 3.0)
             assert not led.leading
 
         asyncio.run(body())
@@ -231,12 +233,12 @@ class TestOlderAnswers:
     def test_an_isr_from_the_controller_is_not_replaced_by_older_metadata(self) -> None:
         async def body() -> None:
             h = hub(Clock())
-            looking, led = MetadataSnapshots(h), self.led(h)
+            snapshots, led = MetadataSnapshots(h), self.led(h)
             led.isr_at = 5.0
             led.set_isr((ME, 1, 2))
-            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 4.9)
+            snapshots._take_in(led, part(epoch=6, isr=(ME, 1)), 4.9)
             assert led.isr == {ME, 1, 2}
-            looking._take_in(led, part(epoch=6, isr=(ME, 1)), 6.1)  # the controller fenced broker 2
+            snapshots._take_in(led, part(epoch=6, isr=(ME, 1)), 6.1)  # the controller fenced broker 2
             assert led.isr == {ME, 1}
 
         asyncio.run(body())

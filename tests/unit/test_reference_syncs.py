@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.wire.acls import Binding
-from harness.wire.cluster import PartitionMeta, TopicMeta
+from harness.wire.metadata import PartitionMeta, TopicMeta
 from mirrors.reference.server.design import (
     STRICT,
     AclSync,
@@ -22,7 +22,7 @@ from mirrors.reference.server.group_wire import Committed, Group, GroupKind, Gro
 from mirrors.reference.server.guard import deny_write, min_isr
 from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
 from mirrors.reference.server.states import PartitionState as S
-from mirrors.reference.server.sync_acls import AclChanges, acl_changes, any_carried
+from mirrors.reference.server.sync_acls import AclChanges, acl_changes, any_mirrored
 from mirrors.reference.server.sync_configs import config_changes, synced_topics
 from mirrors.reference.server.sync_groups import GroupChange, Room, clamped, group_changes, is_due, wanted_groups
 from mirrors.reference.server.topics import missed_since, topic_changes
@@ -167,9 +167,9 @@ def test_a_mirrored_topic_is_configured_as_its_source() -> None:
 @pytest.mark.parametrize("state", list(S))
 def test_configurations_are_synced_while_every_partition_is_mirrored(state: S) -> None:
     records = [record(), record(partition=1, state=state)]
-    carried = state in {S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED}
-    assert synced_topics(records, after_stop=Toggle.OFF) == (["t"] if carried else [])
-    assert synced_topics(records, after_stop=Toggle.ON) == (["t"] if carried or state is S.STOPPED else [])
+    mirrored = state in {S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED}
+    assert synced_topics(records, after_stop=Toggle.OFF) == (["t"] if mirrored else [])
+    assert synced_topics(records, after_stop=Toggle.ON) == (["t"] if mirrored or state is S.STOPPED else [])
 
 
 # --- access rules -------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ BOTH, ON_A, ON_B = rule("ALLOW User:a READ TOPIC:t"), rule("ALLOW User:b READ TO
 GONE = rule("ALLOW User:d READ TOPIC:t")  # mirrored, and deleted on the source
 
 
-def rules(policy: AclSync, *, carried: bool = True, pattern: str = ".*", more: tuple[Binding, ...] = ()) -> AclChanges:
+def rules(policy: AclSync, *, mirrored: bool = True, pattern: str = ".*", more: tuple[Binding, ...] = ()) -> AclChanges:
     return acl_changes(
         policy,
         source={BOTH, ON_A},
@@ -193,7 +193,7 @@ def rules(policy: AclSync, *, carried: bool = True, pattern: str = ".*", more: t
         brought={BOTH, GONE},
         pattern=pattern,
         topics=["t"],
-        carried=carried,
+        mirrored=mirrored,
     )
 
 
@@ -213,9 +213,9 @@ def test_off_changes_nothing() -> None:
 
 @pytest.mark.parametrize("policy", list(AclSync))
 def test_nothing_changes_while_everything_is_stopped(policy: AclSync) -> None:
-    assert not rules(policy, carried=False)
-    assert not any_carried([record(state=S.STOPPED), record(partition=1, state=S.FAILED)])
-    assert any_carried([record(state=S.STOPPED), record(partition=1, state=S.PAUSED)])
+    assert not rules(policy, mirrored=False)
+    assert not any_mirrored([record(state=S.STOPPED), record(partition=1, state=S.FAILED)])
+    assert any_mirrored([record(state=S.STOPPED), record(partition=1, state=S.PAUSED)])
 
 
 def test_the_filter_is_for_the_one_line_form() -> None:
@@ -231,7 +231,7 @@ def test_a_rule_that_both_clusters_got_from_their_administrators_survives_its_re
         brought=set(),
         pattern=".*",
         topics=["t"],
-        carried=True,
+        mirrored=True,
     )
     assert not found
 
@@ -242,7 +242,7 @@ def test_guards_are_neither_synced_nor_deleted(policy: AclSync) -> None:
     on_destination = rules(policy, more=(guard,))
     assert guard not in on_destination.delete
     from_source = acl_changes(
-        policy, source={guard}, destination=set(), brought=set(), pattern=".*", topics=["t"], carried=True
+        policy, source={guard}, destination=set(), brought=set(), pattern=".*", topics=["t"], mirrored=True
     )
     assert not from_source
 

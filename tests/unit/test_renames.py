@@ -93,17 +93,17 @@ def test_values_beyond_the_sample_are_ignored() -> None:
 
 def test_recorded_names_take_precedence() -> None:
     found = names(sent="A/t=v", shown="B/A.t=v")
-    found.told("A", "t", "B", "copied")
+    found.note_mirror("A", "t", "B", "copied")
     assert on_b(found.renames()) == {"t": "copied"}
     kept = names(sent="A/t=v A/A.t=w", shown="B/A.t=v")
-    kept.told("A", "A.t", "B", "A.t")
+    kept.note_mirror("A", "A.t", "B", "A.t")
     assert kept.renames() == Renames()
     with pytest.raises(RenameError, match="copied on B cannot mirror u on A: the history says that it mirrors t on A"):
-        found.told("A", "u", "B", "copied")
+        found.note_mirror("A", "u", "B", "copied")
     with pytest.raises(RenameError, match="have a second mirror other on B: the history names its mirror copied"):
-        found.told("A", "t", "B", "other")
+        found.note_mirror("A", "t", "B", "other")
     with pytest.raises(RenameError, match="both on B"):
-        found.told("B", "t", "B", "copied")
+        found.note_mirror("B", "t", "B", "copied")
 
 
 def run_json(folder: Path, *events: dict[str, Any]) -> RunMeta:

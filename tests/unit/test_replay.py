@@ -13,7 +13,8 @@ from harness.core.testspec import parse_spec
 from harness.history.runfile import RunFile, read_meta
 from harness.report.html import write_report
 from harness.run.campaign import load_campaign
-from harness.run.plan import first_meta, make_plan
+from harness.run.plan import make_plan
+from harness.run.run_folder import first_meta
 from mirrors.external.config import read_config
 
 pytestmark = pytest.mark.unit

@@ -10,7 +10,7 @@ from harness.clusters.plan.topology import MIRROR_BROKER, proxy_port
 from harness.core.errors import UsageError
 from harness.core.testspec import parse_spec
 from harness.run.plan import make_plan, topology_spec
-from harness.run.scenarios import OVERLAP_S, REGISTRY, WRITE_S, Steps
+from harness.run.scenarios import OVERLAP_S, REGISTRY, WRITE_S, ScenarioSteps
 from mirrors.reference.driver.config import design, parse_options
 
 pytestmark = pytest.mark.unit
@@ -42,7 +42,7 @@ class Told:
 
 def told(name: str) -> list[str]:
     steps = Told()
-    checked: Steps = steps
+    checked: ScenarioSteps = steps
     REGISTRY[name].steps(checked)
     return steps.did
 

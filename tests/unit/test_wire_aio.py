@@ -17,8 +17,10 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from harness.wire import frames
-from harness.wire.aio import Address, Connection, WireError, parse_addresses
+from harness.wire.addresses import Address, parse_addresses
+from harness.wire.aio import Connection
 from harness.wire.cluster import Cluster
+from harness.wire.frames import WireError
 from harness.wire.server import Request, WireServer
 
 LIST_OFFSETS = 2

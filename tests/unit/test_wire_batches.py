@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kio.records.readers import read_batch
 
 from harness.wire import batches
+from harness.wire.batch_headers import headers, whole_length
 
 KEYS = st.none() | st.binary(max_size=200)
 
@@ -29,31 +30,31 @@ def test_headers_skip_a_cut_off_last_batch() -> None:
     two = batches.build([(b"k", b"v"), (None, None)], timestamp_ms=1, base_offset=11)
     for cut in range(1, len(two) + 1):
         data = one + two[:-cut]
-        assert [h.base_offset for h in batches.headers(data)] == [10]
-        assert batches.whole_length(data) == len(one)
-    found = list(batches.headers(one + two))
-    assert [(h.base_offset, h.next_offset, h.count) for h in found] == [(10, 11, 1), (11, 13, 2)]
-    assert batches.whole_length(one + two) == found[-1].end
+        assert [h.base_offset for h in headers(data)] == [10]
+        assert whole_length(data) == len(one)
+    found = list(headers(one + two))
+    assert [(h.base_offset, h.next_offset, h.records_count) for h in found] == [(10, 11, 1), (11, 13, 2)]
+    assert whole_length(one + two) == found[-1].end
 
 
 def test_older_formats_are_refused() -> None:
     data = bytearray(batches.build([(b"k", b"v")], timestamp_ms=1))
     data[16] = 1
     with pytest.raises(ValueError, match="format 1"):
-        list(batches.headers(data))
+        list(headers(data))
 
 
 def test_the_leader_epoch_is_outside_the_checksum_and_the_producer_id_inside() -> None:
     data = bytearray(batches.build([(b"k", b"v")], timestamp_ms=1, producer_id=5, producer_epoch=0, base_sequence=0))
     checksum = data[17:21]
-    (batch,) = batches.headers(data)
+    (batch,) = headers(data)
     batches.set_leader_epoch(data, batch, 99)
     batches.set_base_offset(data, batch, 1234)
     assert data[17:21] == checksum
     batches.set_producer_id(data, batch, -7)
     assert data[17:21] != checksum
     assert struct.unpack_from(">I", data, 17)[0] == crc32c(bytes(data[21:]))
-    (read,) = batches.headers(data)
+    (read,) = headers(data)
     assert (read.base_offset, read.leader_epoch, read.producer_id) == (1234, 99, -7)
 
 
@@ -68,7 +69,7 @@ def test_transaction_markers(commit: bool, kind: int) -> None:
         coordinator_epoch=6,
         timestamp_ms=1,
     )
-    (batch,) = batches.headers(made)
+    (batch,) = headers(made)
     assert batch.control
     assert batch.transactional
     assert (batch.producer_id, batch.producer_epoch, batch.base_offset, batch.next_offset) == (4000, 2, 9, 10)
@@ -79,7 +80,7 @@ def test_transaction_markers(commit: bool, kind: int) -> None:
 
 def test_the_reset_marker_names_the_source() -> None:
     made = batches.pid_reset_marker(base_offset=9, leader_epoch=3, source_cluster_id="abc", timestamp_ms=1)
-    (batch,) = batches.headers(made)
+    (batch,) = headers(made)
     assert batch.control
     assert not batch.transactional
     assert batches.control_type(made, batch) == batches.MIRROR_PID_RESET_TYPE
@@ -88,5 +89,5 @@ def test_the_reset_marker_names_the_source() -> None:
 
 def test_a_data_batch_has_no_control_type() -> None:
     made = batches.build([(struct.pack(">hh", 0, 1), b"")], timestamp_ms=1)
-    (batch,) = batches.headers(made)
+    (batch,) = headers(made)
     assert batches.control_type(made, batch) is None

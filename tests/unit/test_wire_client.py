@@ -20,7 +20,8 @@ from kio.serial import entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from harness.wire.client import WireClient, WireError
-from harness.wire.view import ClusterView, PartitionView, by_leader
+from harness.wire.metadata import PartitionMeta, by_leader
+from harness.wire.view import ClusterView
 
 REQUEST = asks.ListOffsetsRequest(
     replica_id=BrokerId(-1),
@@ -149,12 +150,10 @@ def test_bootstrap_must_be_host_and_port() -> None:
 
 
 def test_partitions_without_a_leader_are_not_requested() -> None:
-    def view(partition: int, leader: int) -> PartitionView:
-        return PartitionView(
-            topic="t", partition=partition, leader=leader, leader_epoch=5, replicas=(1, 2), isr=(1,), topic_id="x"
-        )
+    def view(partition: int, leader: int | None) -> PartitionMeta:
+        return PartitionMeta(topic="t", partition=partition, leader=leader, leader_epoch=5, replicas=(1, 2), isr=(1,))
 
-    assert by_leader([view(0, 1), view(1, -1), view(2, 2), view(3, 1)]) == {
+    assert by_leader([view(0, 1), view(1, None), view(2, 2), view(3, 1)]) == {
         1: {("t", 0): 5, ("t", 3): 5},
         2: {("t", 2): 5},
     }

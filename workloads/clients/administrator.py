@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from harness.evidence.admin_snapshots import look_acls, look_configs
-from harness.evidence.snapshots import LOAD_LOOK
+from harness.evidence.admin_snapshots import snapshot_acls, snapshot_configs
+from harness.evidence.snapshots import LOAD_SNAPSHOT
 from harness.history.ops import Action, F, OpRecord, OpType
 from harness.history.recording import Recorder
 from harness.wire.administration import Administrator
@@ -23,7 +23,7 @@ from workloads.clients.control import StopSignal, Tally
 
 ACTOR: Final = "admin"
 _PAUSE_S: Final = 0.25  # between two changes
-_LOOK_S: Final = 1.0  # between two rounds of snapshots
+_SNAPSHOT_INTERVAL_S: Final = 1.0  # between two rounds of snapshots
 _RETRY_S: Final = 0.5
 
 
@@ -50,16 +50,16 @@ class AdministratorClient:
     def run(self) -> None:
         """See Client."""
         self._admins = {letter: Administrator(endpoint.bootstrap) for letter, endpoint in self._clusters.items()}
-        looked = float("-inf")
+        snapshot_at = float("-inf")
         try:
-            self._look()
+            self._snapshot()
             for act in self._acts:
                 if self._stop.wait(_PAUSE_S):
                     return
                 self._do(act)
-                if time.monotonic() - looked >= _LOOK_S:
-                    self._look()
-                    looked = time.monotonic()
+                if time.monotonic() - snapshot_at >= _SNAPSHOT_INTERVAL_S:
+                    self._snapshot()
+                    snapshot_at = time.monotonic()
         finally:
             for admin in self._admins.values():
                 admin.close()
@@ -116,9 +116,9 @@ class AdministratorClient:
         else:
             admin.await_bindings(gone=[act.binding])
 
-    def _look(self) -> None:
+    def _snapshot(self) -> None:
         """Take a snapshot; what fails now is left to the next one, or the run's last."""
         for letter, admin in self._admins.items():
             topics = list(self._clusters[letter].topic_names.values())
-            look_configs(letter, admin, topics, self._recorder, look=LOAD_LOOK)
-            look_acls(letter, admin, self._recorder, look=LOAD_LOOK)
+            snapshot_configs(letter, admin, topics, self._recorder, look=LOAD_SNAPSHOT)
+            snapshot_acls(letter, admin, self._recorder, look=LOAD_SNAPSHOT)

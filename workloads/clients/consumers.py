@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _BATCH: Final = 500
 _POLL_S: Final = 1.0
-_LOOK_S: Final = 2.0  # time limit of one metadata or offset request
+_REQUEST_S: Final = 2.0  # time limit of one metadata or offset request
 _PAUSE_S: Final = 0.5
 
 
@@ -49,7 +49,7 @@ def share(*, topic: int, partitions: int, topics: int, per_topic: int, member: i
 
 def partition_count(consumer: Consumer, topic: str) -> int:
     """The topic's number of partitions; 0 when it does not exist. Raises KafkaException."""
-    found = consumer.list_topics(topic, timeout=_LOOK_S).topics.get(topic)
+    found = consumer.list_topics(topic, timeout=_REQUEST_S).topics.get(topic)
     if found is None or found.error is not None:
         return 0
     return len(found.partitions)
@@ -186,7 +186,7 @@ class ConsumerClient:
         places: dict[Partition, tuple[int, int | None]] = {}
         for partition in sorted(self._misplaced):
             try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_LOOK_S)
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_REQUEST_S)
             except KafkaException as error:
                 log.debug("%s: watermarks of %s: %s", self._reader.client, partition, error)
                 break

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _BATCH: Final = 2_000
 _POLL_S: Final = 1.0
-_LOOK_S: Final = 3.0
+_REQUEST_S: Final = 3.0
 _PAUSE_S: Final = 0.3
 _ABSENT_S: Final = 10.0  # how long a topic may be absent, at most a quarter of the available time
 UNKNOWN: Final = -1
@@ -150,7 +150,7 @@ class FinalReader:
         while missing and not self._late():
             try:
                 for topic in list(missing):
-                    found = admin.list_topics(topic, timeout=self._left_s(_LOOK_S)).topics.get(topic)
+                    found = admin.list_topics(topic, timeout=self._left_s(_REQUEST_S)).topics.get(topic)
                     answered = True
                     if found is not None and found.error is None and found.partitions:
                         missing.remove(topic)
@@ -171,7 +171,7 @@ class FinalReader:
         wanted = {TopicPartition(*key): spec for key in self._led(admin)}
         if not wanted:
             return {}
-        limit = self._left_s(_LOOK_S)
+        limit = self._left_s(_REQUEST_S)
         futures: dict[TopicPartition, Future[Any]]
         futures = admin.list_offsets(wanted, isolation_level=level, request_timeout=limit)
         wait(futures.values(), timeout=limit + 1)
@@ -184,7 +184,7 @@ class FinalReader:
     def _led(self, admin: AdminClient) -> list[Partition]:
         """The partitions that have a leader now; none without an answer."""
         try:
-            topics = admin.list_topics(timeout=self._left_s(_LOOK_S)).topics
+            topics = admin.list_topics(timeout=self._left_s(_REQUEST_S)).topics
         except KafkaException as error:
             log.debug("%s: metadata: %s", self._reader.client, error)
             return []
@@ -230,13 +230,13 @@ class FinalReader:
 
     def _read(self, consumer: Consumer) -> None:
         """Poll until every assigned partition has reached its target, or for a while when some cannot."""
-        until = min(self._deadline, time.monotonic() + _LOOK_S)
+        until = min(self._deadline, time.monotonic() + _REQUEST_S)
         while any(not r.reached for r in self._results.values() if r.position != UNKNOWN):
             polled = poll_once(
                 consumer, self._reader, self._recorder, batch=_BATCH, time_s=min(_POLL_S, self._left_s(_POLL_S))
             )
             if polled.records:
-                until = min(self._deadline, time.monotonic() + _LOOK_S)  # extended as long as there is progress
+                until = min(self._deadline, time.monotonic() + _REQUEST_S)  # extended as long as there is progress
             self._advance(polled)
             if polled.out_of_range:
                 self._restart(consumer, polled.out_of_range)

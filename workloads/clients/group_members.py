@@ -39,7 +39,7 @@ _READY_STEP_S: Final = 0.05
 _BATCH: Final = 500
 _POLL_S: Final = 0.25
 _SLICE_S: Final = 0.05
-_LOOK_S: Final = 2.0
+_REQUEST_S: Final = 2.0
 _PAUSE_S: Final = 0.3
 
 
@@ -276,7 +276,7 @@ class Member:
         seen: dict[Partition, int] = {}
         while (now := time.monotonic()) - began < SYNCED_S and not self._stop.is_set():
             try:
-                topics = {t: self._consumer.list_topics(t, timeout=_LOOK_S).topics[t] for t in self._place.topics}
+                topics = {t: self._consumer.list_topics(t, timeout=_REQUEST_S).topics[t] for t in self._place.topics}
             except KafkaException as error:
                 log.debug("%s: looking for topics: %s", self._client, error)
                 topics = {}

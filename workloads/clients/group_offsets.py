@@ -17,7 +17,7 @@ from workloads.clients.polling import Partition
 Processed = Mapping[Partition, tuple[int, int | None]]
 """Partition → next offset, leader epoch of the record before it."""
 
-_LOOK_S: Final = 2.0
+_REQUEST_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def commit(consumer: Consumer, due: Processed) -> Answer:
 def committed(consumer: Consumer, partitions: Sequence[Partition]) -> tuple[dict[Partition, int], KafkaError | None]:
     """Partition → offset, without those that have none; and the error when there was no answer."""
     try:
-        found = consumer.committed([TopicPartition(t, p) for t, p in partitions], timeout=_LOOK_S)
+        found = consumer.committed([TopicPartition(t, p) for t, p in partitions], timeout=_REQUEST_S)
     except CLIENT_ERRORS as raised:
         error = kafka_error(raised)
         if error is None:

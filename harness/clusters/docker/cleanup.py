@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import docker.errors
 import requests
@@ -84,7 +84,7 @@ def clean(clients: DockerClients, *, run: str | None = None, force: bool = False
 
 def _remove(clients: DockerClients, found: LabelledObject) -> str:
     api = clients.api
-    removers: Mapping[Kind, Callable[[], Any]] = {
+    removers: Mapping[Kind, Callable[[], object]] = {
         "container": lambda: api.remove_container(found.key, force=True, v=True),
         "network": lambda: api.remove_network(found.key),
         "volume": lambda: api.remove_volume(found.key, force=True),

@@ -163,31 +163,12 @@ def start_container(
         label.CLUSTER: node.cluster,
         label.ROLE: node.role.value,
     }
-    container = DockerContainer(node.image, docker_client_kw=_CLIENT)
-    container.image = node.image  # the exact name, without a registry prefix from Testcontainers' settings
-    container.with_name(name).with_command(list(node.command)).with_envs(**node.environment)
-    for path, text in node.files.items():
-        container.with_copy_into_container(text.encode(), path, 0o644)
-    if ENTRY_POINT in node.entrypoint:
-        for path, content in _entry_files().items():
-            container.with_copy_into_container(content, path, 0o755)
-    options: dict[str, Any] = {
-        "labels": node_labels,
-        "hostname": node.name,
-        "network": network,
-        "networking_config": {
-            network: docker.types.EndpointConfig(docker.version.__version__, ipv4_address=node.address)
-        },
-    }
-    if node.entrypoint:
-        options["entrypoint"] = list(node.entrypoint)
-    if node.user is not None:
-        options["user"] = node.user
+    container = _container(node, name)
     try:
         for volume, path in node.volumes.items():
             clients.get().volumes.create(name=volume_name(run_id, volume), labels=node_labels)
             container.with_volume_mapping(volume_name(run_id, volume), path, "rw")
-        container.with_kwargs(**options)
+        container.with_kwargs(labels=node_labels, **_options(node, network))
         container.start()
     except docker.errors.APIError as error:
         words = explain(error)
@@ -199,3 +180,32 @@ def start_container(
     finally:
         container.get_docker_client().client.close()
     return name
+
+
+def _container(node: NodePlan, name: str) -> DockerContainer:
+    """The node's container, not created yet, with the files that are put into it."""
+    container = DockerContainer(node.image, docker_client_kw=_CLIENT)
+    container.image = node.image  # the exact name, without a registry prefix from Testcontainers' settings
+    container.with_name(name).with_command(list(node.command)).with_envs(**node.environment)
+    for path, text in node.files.items():
+        container.with_copy_into_container(text.encode(), path, 0o644)
+    if ENTRY_POINT in node.entrypoint:
+        for path, content in _entry_files().items():
+            container.with_copy_into_container(content, path, 0o755)
+    return container
+
+
+def _options(node: NodePlan, network: str) -> dict[str, Any]:
+    """The engine's options of a node: its name and address in the network, entry point and user."""
+    options: dict[str, Any] = {
+        "hostname": node.name,
+        "network": network,
+        "networking_config": {
+            network: docker.types.EndpointConfig(docker.version.__version__, ipv4_address=node.address)
+        },
+    }
+    if node.entrypoint:
+        options["entrypoint"] = list(node.entrypoint)
+    if node.user is not None:
+        options["user"] = node.user
+    return options

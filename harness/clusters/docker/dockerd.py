@@ -157,5 +157,5 @@ def run_quietly(command: Sequence[str], *, timeout_s: float = 30) -> bool:
 
 def _last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if "level=fatal" in line or "failed to start" in line or "level=error" in line]
-    return (told or lines or ["it printed nothing"])[-1][:300]
+    relevant = [line for line in lines if "level=fatal" in line or "failed to start" in line or "level=error" in line]
+    return (relevant or lines or ["it printed nothing"])[-1][:300]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import docker
 import docker.errors
@@ -266,12 +266,14 @@ def _shorten(command: str, limit: int = 90) -> str:
 
 def _last_words(lines: Iterable[str]) -> str:
     """The last line that says why, before the engine's own 'returned a non-zero code'."""
-    told = [line for line in lines if "returned a non-zero code" not in line and not line.startswith("--->")]
-    errors = [line for line in told if re.search(r"\b(error|failed|cannot|denied|no space|E:)", line, re.IGNORECASE)]
-    return _shorten((errors or told or ["it printed nothing"])[-1], 240)
+    relevant = [line for line in lines if "returned a non-zero code" not in line and not line.startswith("--->")]
+    errors = [
+        line for line in relevant if re.search(r"\b(error|failed|cannot|denied|no space|E:)", line, re.IGNORECASE)
+    ]
+    return _shorten((errors or relevant or ["it printed nothing"])[-1], 240)
 
 
-def _file(content: bytes) -> Any:
+def _file(content: bytes) -> IO[bytes]:
     """A real file: docker-py sends those in pieces and with their length."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the request that reads it
     file.write(content)

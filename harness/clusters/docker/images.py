@@ -34,7 +34,7 @@ from harness.core.locks import file_lock
 __all__ = [
     "LABEL",
     "ImageSet",
-    "Plan",
+    "ImagePlan",
     "ensure_images",
     "entry_archive",
     "layout_version",
@@ -50,7 +50,7 @@ _PRUNE_S = 600
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImagePlan:
     """The names that this version's own images have. brokers: by version, built only when they are asked for."""
 
     base: str
@@ -87,11 +87,11 @@ class ImageSet:
     entry_point: tuple[str, ...] = ("sh", ENTRY_POINT)
 
 
-def plan_images() -> Plan:
+def plan_images() -> ImagePlan:
     """The names of this version's images, from the files that they are built from."""
     base = recipe("base").tag()
     kafka = recipe("kafka").tag(base=base)
-    return Plan(
+    return ImagePlan(
         base=base,
         kafka=kafka,
         toxiproxy=recipe("toxiproxy").tag(base=base),
@@ -100,7 +100,7 @@ def plan_images() -> Plan:
     )
 
 
-def missing_images(client: docker.DockerClient, plan: Plan | None = None) -> list[str]:
+def missing_images(client: docker.DockerClient, plan: ImagePlan | None = None) -> list[str]:
     """Which of our finished images the engine does not have (the base is needed only to build them)."""
     plan = plan or plan_images()
     return [name for name in plan.finished.values() if not _exists(client, name)]
@@ -184,7 +184,7 @@ def versions_of(image: str, names: list[str], wanted: str = "another image") -> 
     return kafka[0], mirror[0] if len(mirror) == 1 else None
 
 
-def outdated(tags: Iterable[str], plan: Plan) -> list[str]:
+def outdated(tags: Iterable[str], plan: ImagePlan) -> list[str]:
     """Those of our tags that are not of this version."""
     current = (plan.base, *plan.finished.values(), *plan.brokers.values())
     return [tag for tag in tags if tag.startswith("shatterproof/") and tag not in current]
@@ -210,7 +210,7 @@ def prune_images(client: docker.DockerClient) -> tuple[int, int]:
     return removed + len(freed.get("ImagesDeleted") or []), int(freed.get("SpaceReclaimed") or 0)
 
 
-def _build_missing(client: docker.DockerClient, plan: Plan, tell: Progress) -> None:
+def _build_missing(client: docker.DockerClient, plan: ImagePlan, tell: Progress) -> None:
     wanted = [(recipe(name), tag) for name, tag in plan.finished.items() if not _exists(client, tag)]
     if not wanted:  # another process built them while this one waited for the lock
         return
@@ -248,7 +248,7 @@ def _brokers(version: str) -> Recipe:
     return found
 
 
-def _ensure_brokers(client: docker.DockerClient, version: str, plan: Plan, tell: Progress) -> str:
+def _ensure_brokers(client: docker.DockerClient, version: str, plan: ImagePlan, tell: Progress) -> str:
     """The name of the image with brokers of another version, built when it is absent."""
     name = plan.brokers[version]
     if not _exists(client, name):

@@ -18,8 +18,8 @@ def obituary(name: str, exit_code: int | None, log: str, *, no_memory: bool = Fa
     """`A-broker-1 ended by itself with exit code 1; its log says: …`: up to three lines, of errors, else the last."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and not _TRACE.match(line)]
     telling = [line for line in lines if _WORTH.search(line)] or lines[-1:]
-    told = [plain(line if len(line) <= _LENGTH else f"{line[:_LENGTH]}…") for line in dict.fromkeys(telling)]
-    says = f"; its log says: {' / '.join(told[-_LINES:])}" if told else "; its log is empty"
+    shown = [plain(line if len(line) <= _LENGTH else f"{line[:_LENGTH]}…") for line in dict.fromkeys(telling)]
+    says = f"; its log says: {' / '.join(shown[-_LINES:])}" if shown else "; its log is empty"
     return f"{name} {_end(exit_code, no_memory=no_memory)}{says}"
 
 

@@ -10,12 +10,13 @@ import shlex
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import docker.errors
 import requests
+from docker.models.containers import Container
 
 from harness.clusters.docker.clients import DockerClients, explain
 from harness.core.errors import ClusterError, ImageError
@@ -36,7 +37,7 @@ def _tool(
     node: str,
     timeout_s: float,
     options: Mapping[str, Any],
-) -> Iterator[tuple[Any, ExecResult]]:
+) -> Iterator[tuple[Container, ExecResult]]:
     """Run a script in a fresh container and wait for its end; the container is removed on leaving."""
     deadline = time.monotonic() + timeout_s
     client = clients.get()
@@ -101,11 +102,10 @@ def fetch(
         if not any(source.is_relative_to(mount["Destination"]) for mount in mounts):
             _extract(clients.api.get_archive(container, path)[0], into, only=only)
             return into / source.name
-        script = _pack_script(source, only)
         with _tool(
             clients,
             tools_image,
-            script,
+            _pack_script(source, only),
             labels=labels,
             node=node,
             timeout_s=FETCH_S,
@@ -115,18 +115,24 @@ def fetch(
                 raise ClusterError(f"{node}: there is no {path} in it")
             if result.exit_code != 0:
                 raise ClusterError(f"{node}: {path} cannot be packed: {result.output.strip()[-500:]}")
-            with tempfile.TemporaryDirectory(dir=into) as folder:
-                _extract(helper.get_archive(_SNAPSHOT)[0], Path(folder), only=())
-                with tarfile.open(Path(folder) / PurePosixPath(_SNAPSHOT).name) as tar:
-                    tar.extractall(into, filter="data")
+            _unpack(helper, into)
     except docker.errors.NotFound as error:
         raise ClusterError(f"{node}: there is no {path} to fetch: {explain(error)}") from error
     except (docker.errors.APIError, requests.RequestException) as error:
         raise ClusterError(f"{node}: {path} cannot be fetched: {explain(error)}") from error
     except tarfile.TarError as error:
         raise ClusterError(f"{node}: {path} came out torn: {error}") from error
-    (into / source.name).mkdir(exist_ok=True) if not (into / source.name).exists() else None
+    if not (into / source.name).exists():
+        (into / source.name).mkdir(exist_ok=True)
     return into / source.name
+
+
+def _unpack(helper: Container, into: Path) -> None:
+    """Unpack what a helper container packed."""
+    with tempfile.TemporaryDirectory(dir=into) as folder:
+        _extract(helper.get_archive(_SNAPSHOT)[0], Path(folder), only=())
+        with tarfile.open(Path(folder) / PurePosixPath(_SNAPSHOT).name) as tar:
+            tar.extractall(into, filter="data")
 
 
 def _pack_script(source: PurePosixPath, only: Sequence[str]) -> str:
@@ -140,7 +146,7 @@ def _pack_script(source: PurePosixPath, only: Sequence[str]) -> str:
     )
 
 
-def _extract(chunks: Any, into: Path, *, only: Sequence[str]) -> None:
+def _extract(chunks: Iterable[bytes], into: Path, *, only: Sequence[str]) -> None:
     with tempfile.TemporaryFile() as spool:
         for chunk in chunks:
             spool.write(chunk)

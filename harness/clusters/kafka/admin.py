@@ -10,24 +10,26 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v12.response import MetadataResponse
 
-from harness.clusters.kafka import request_probe as probe
+from harness.clusters.kafka import node_requests
 from harness.clusters.kafka.nodes import ContainerNode
 from harness.clusters.plan import kraft_config as kafka
 from harness.clusters.plan.topology import ClusterPlan
 from harness.core.errors import ClusterError
 from harness.core.internal_topics import is_internal
 from harness.core.wait import wait_until
-from harness.topology.clusters import Node, NodeState, PartitionInfo
+from harness.topology.clusters import Node, NodeState
 from harness.wire.client import WireError
+from harness.wire.metadata import PartitionMeta, TopicPartition, read_metadata
 
 T = TypeVar("T")
-LOOK_S = 2.0
+REQUEST_S = 2.0
 ADMIN_S = 30.0
 
 
@@ -100,16 +102,16 @@ class KafkaCluster:
         with self._lock:
             self._admin = None
 
-    def partitions(self, topic: str) -> Sequence[PartitionInfo]:
+    def partitions(self, topic: str) -> Sequence[PartitionMeta]:
         """The topic's partitions now. Raises ClusterError when no broker answers or the topic is not there."""
-        found = self._look((topic,)).get(topic)
+        found = self._newest_metadata((topic,)).get(topic)
         if not found:
             raise ClusterError(f"cluster {self.name} has no topic {topic}")
         return found
 
     def topics(self, *, internal: bool = False) -> Sequence[str]:
         """Names of all topics; the internal ones of Kafka, Connect and mirrors only on request."""
-        return tuple(sorted(topic for topic in self._look(None) if internal or not is_internal(topic)))
+        return tuple(sorted(topic for topic in self._newest_metadata(None) if internal or not is_internal(topic)))
 
     def create_topic(
         self, topic: str, *, partitions: int, replication: int, config: Mapping[str, str] | None = None
@@ -146,8 +148,8 @@ class KafkaCluster:
             raise ClusterError(f"cluster {self.name} has no active controller: none of its controllers says it leads")
         return max(views, key=lambda view: view.epoch).leader
 
-    def _quorum(self, node_id: int) -> probe.QuorumView | None:
-        return probe.quorum(self._nodes[node_id].address, kafka.CONTROLLER_PORT, timeout_s=LOOK_S)
+    def _quorum(self, node_id: int) -> node_requests.QuorumView | None:
+        return node_requests.quorum(self._nodes[node_id].address, kafka.CONTROLLER_PORT, timeout_s=REQUEST_S)
 
     def await_ready(self, *, timeout_s: float) -> None:
         """Wait until every broker answers, reports the right cluster ID, and knows every broker.
@@ -200,14 +202,14 @@ class KafkaCluster:
                 f"{self.cluster_id}: something else answers at {self._nodes[node_id].address}; nothing was written"
             )
 
-    def every_partition(self) -> Sequence[PartitionInfo]:
+    def every_partition(self) -> Sequence[PartitionMeta]:
         """All partitions now, those of internal topics included. Raises ClusterError when no broker answers."""
-        return [p for found in self._look(None).values() for p in found]
+        return [p for found in self._newest_metadata(None).values() for p in found]
 
     def await_full_isr(self, *, timeout_s: float) -> None:
         """Wait until every partition, internal ones included, has a leader and all its replicas in sync."""
 
-        def lacking() -> list[PartitionInfo]:
+        def lacking() -> list[PartitionMeta]:
             return [p for p in self.every_partition() if not _in_sync(p)]
 
         wait_until(
@@ -221,35 +223,28 @@ class KafkaCluster:
             swallow=(ClusterError,),
         )
 
-    def _metadata(self, node_id: int, topics: tuple[str, ...] | None) -> Any:
-        return probe.metadata(self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=LOOK_S)
+    def _metadata(self, node_id: int, topics: tuple[str, ...] | None) -> MetadataResponse:
+        return node_requests.metadata(
+            self._nodes[node_id].address, kafka.CLIENTS_PORT, topics=topics, timeout_s=REQUEST_S
+        )
 
-    def _look(self, topics: tuple[str, ...] | None) -> dict[str, tuple[PartitionInfo, ...]]:
+    def _newest_metadata(self, topics: tuple[str, ...] | None) -> dict[str, tuple[PartitionMeta, ...]]:
         """Topic → partitions, from all brokers that answer.
 
         Brokers may lag behind the controller: per partition the highest leader epoch wins, then the majority.
         """
         answers = self._ask(self._plan.brokers, lambda i: self._metadata(i, topics))
         if not answers:
-            raise ClusterError(f"no broker of cluster {self.name} answers within {LOOK_S:g} s")
-        votes: dict[tuple[str, int], Counter[tuple[int, PartitionInfo]]] = {}
+            raise ClusterError(f"no broker of cluster {self.name} answers within {REQUEST_S:g} s")
+        votes: dict[TopicPartition, Counter[PartitionMeta]] = {}
         for answer in answers.values():
-            for topic in answer.topics:
-                if topic.error_code is not ErrorCode.none or topic.name is None:
-                    continue
-                for p in topic.partitions:
-                    info = PartitionInfo(
-                        topic=str(topic.name),
-                        partition=int(p.partition_index),
-                        leader=int(p.leader_id) if p.leader_id >= 0 else None,
-                        replicas=tuple(int(i) for i in p.replica_nodes),
-                        isr=tuple(sorted(int(i) for i in p.isr_nodes)),
-                    )
-                    votes.setdefault((info.topic, info.partition), Counter())[(int(p.leader_epoch), info)] += 1
-        found: dict[str, list[PartitionInfo]] = {}
+            for part in read_metadata(answer).partitions():
+                vote = replace(part, isr=tuple(sorted(part.isr)))
+                votes.setdefault((part.topic, part.partition), Counter())[vote] += 1
+        found: dict[str, list[PartitionMeta]] = {}
         for (topic_name, _), ballot in sorted(votes.items()):
-            (_, info), _ = max(ballot.items(), key=lambda entry: (entry[0][0], entry[1]))
-            found.setdefault(topic_name, []).append(info)
+            newest, _ = max(ballot.items(), key=lambda entry: (entry[0].leader_epoch, entry[1]))
+            found.setdefault(topic_name, []).append(newest)
         return {topic_name: tuple(infos) for topic_name, infos in found.items()}
 
     def _ask(self, node_ids: Sequence[int], question: Callable[[int], T]) -> dict[int, T]:
@@ -267,7 +262,7 @@ class KafkaCluster:
             return dict(answer for answer in pool.map(one, node_ids) if answer is not None)
 
 
-def _in_sync(partition: PartitionInfo) -> bool:
+def _in_sync(partition: PartitionMeta) -> bool:
     return partition.leader is not None and set(partition.isr) == set(partition.replicas)
 
 

@@ -7,9 +7,9 @@ Data (a named volume) and the address stay.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import docker.errors
 import requests
@@ -22,6 +22,8 @@ from harness.clusters.docker.obituary import obituary
 from harness.core.errors import ClusterError
 from harness.core.wait import wait_until
 from harness.topology.clusters import ExecResult, NodeRole, NodeState
+
+T = TypeVar("T")
 
 CONFIRM_S = 20.0
 
@@ -225,7 +227,7 @@ class ContainerNode:
     def _tool_labels(self) -> dict[str, str]:
         return {**self._run_labels, label.NODE: f"{self._name}-tool"}
 
-    def _call(self, what: str, action: Any) -> Any:
+    def _call(self, what: str, action: Callable[[], T]) -> T:
         try:
             return action()
         except docker.errors.NotFound as error:

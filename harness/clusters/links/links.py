@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from harness.clusters.kafka import request_probe as probe
+from harness.clusters.kafka import node_requests
 from harness.clusters.links.toxiproxy import Stream, ToxiproxyServer
 from harness.clusters.plan.topology import ClusterPlan, ProxyPlan
 from harness.core.errors import ClusterError
@@ -158,7 +158,7 @@ class ToxiproxyLink:
     def passes(self, broker: int, *, timeout_s: float = 1.0) -> bool:
         """Whether a real Kafka request (ApiVersions) gets its answer through this broker's proxy."""
         host, port = self.address(broker)
-        return probe.answers(host, port, timeout_s=timeout_s)
+        return node_requests.answers(host, port, timeout_s=timeout_s)
 
     def bytes(self) -> Mapping[int, tuple[int, int]]:
         """IP bytes since start per broker: (sent on towards the cluster, sent on from the cluster).
@@ -176,7 +176,7 @@ class ToxiproxyLink:
 
     def _passes_or_cannot(self, broker: int) -> bool:
         host, _, port = self._proxy(broker).upstream.partition(":")
-        return self.passes(broker) or not probe.answers(host, int(port), timeout_s=1.0)
+        return self.passes(broker) or not node_requests.answers(host, int(port), timeout_s=1.0)
 
     def _bounce(self, name: str) -> None:
         self._server.disable(name)

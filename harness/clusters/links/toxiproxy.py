@@ -11,10 +11,10 @@ import importlib.util
 import itertools
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import requests
 import toxiproxy
@@ -24,6 +24,8 @@ from harness.core.errors import ClusterError
 Stream = Literal["upstream", "downstream"]
 
 _copies = itertools.count(1)
+
+T = TypeVar("T")
 
 
 class _BoundedSession(requests.Session):
@@ -134,7 +136,7 @@ class ToxiproxyServer:
             raise ClusterError(f"{self._where} has no proxy {name}: was it restarted? It forgets them")
         return proxy
 
-    def _do(self, what: str, action: Any) -> Any:
+    def _do(self, what: str, action: Callable[[], T]) -> T:
         with self._lock:
             try:
                 return action()

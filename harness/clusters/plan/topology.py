@@ -183,34 +183,17 @@ def _plan_cluster(
     ids = tuple(sorted({*brokers, *controllers}))
     addresses = {node_id: address(subnet, base + node_id) for node_id in ids}
     voters = {node_id: addresses[node_id] for node_id in controllers}
-    nodes = []
-    for node_id in ids:
-        is_broker = node_id in brokers
-        node = kafka.KafkaNode(
+    kafka_nodes = [
+        kafka.KafkaNode(
             node_id=node_id,
             address=addresses[node_id],
-            is_broker=is_broker,
+            is_broker=node_id in brokers,
             is_controller=node_id in controllers,
-            link=(proxy_address, proxy_port(spec.name, node_id)) if is_broker else None,
+            link=(proxy_address, proxy_port(spec.name, node_id)) if node_id in brokers else None,
         )
-        config = kafka.properties(node, voters=voters, brokers=spec.brokers, extra=spec.config)
-        name = f"{spec.name}-{'broker' if is_broker else 'controller'}-{node_id}"
-        nodes.append(
-            NodePlan(
-                name=name,
-                cluster=spec.name,
-                role=NodeRole.BROKER if is_broker else NodeRole.CONTROLLER,
-                node_id=node_id,
-                address=addresses[node_id],
-                image=spec.image or topology.images.kafka,
-                entrypoint=("sh", ENTRY_POINT),
-                command=("broker", kafka.CONFIG_PATH),
-                environment={"CLUSTER_ID": cluster_id, "KAFKA_HEAP_OPTS": f"-Xms64m -Xmx{spec.heap}"},
-                files={kafka.CONFIG_PATH: kafka.render(config)},
-                volumes={f"{name}-data": kafka.VOLUME_PATH},
-                user="0",  # the volume belongs to root, whatever the image's own user is
-            )
-        )
+        for node_id in ids
+    ]
+    nodes = [_plan_node(node, spec, topology, cluster_id, voters) for node in kafka_nodes]
     return ClusterPlan(
         name=spec.name,
         cluster_id=cluster_id,
@@ -224,6 +207,27 @@ def _plan_cluster(
         ),
         bootstrap=",".join(f"{addresses[broker]}:{kafka.CLIENTS_PORT}" for broker in brokers),
         link_bootstrap=",".join(f"{proxy_address}:{proxy_port(spec.name, broker)}" for broker in brokers),
+    )
+
+
+def _plan_node(
+    node: kafka.KafkaNode, spec: ClusterSpec, topology: TopologySpec, cluster_id: str, voters: Mapping[int, str]
+) -> NodePlan:
+    config = kafka.properties(node, voters=voters, brokers=spec.brokers, extra=spec.config)
+    name = f"{spec.name}-{'broker' if node.is_broker else 'controller'}-{node.node_id}"
+    return NodePlan(
+        name=name,
+        cluster=spec.name,
+        role=NodeRole.BROKER if node.is_broker else NodeRole.CONTROLLER,
+        node_id=node.node_id,
+        address=node.address,
+        image=spec.image or topology.images.kafka,
+        entrypoint=("sh", ENTRY_POINT),
+        command=("broker", kafka.CONFIG_PATH),
+        environment={"CLUSTER_ID": cluster_id, "KAFKA_HEAP_OPTS": f"-Xms64m -Xmx{spec.heap}"},
+        files={kafka.CONFIG_PATH: kafka.render(config)},
+        volumes={f"{name}-data": kafka.VOLUME_PATH},
+        user="0",  # the volume belongs to root, whatever the image's own user is
     )
 
 

@@ -33,7 +33,7 @@ from harness.history.edn.lines import Names, Operation, operation_line
 from harness.history.edn.pairs import Completions, Pairs, Put, is_paired, resolved
 from harness.history.edn.reader import to_edn
 from harness.history.edn.sidecar import divided, event_line, head, row_lines
-from harness.history.edn.steps import Steps
+from harness.history.edn.transactions import WholeTransactions
 from harness.history.ops import OpRecord
 from harness.history.pairing import DONE_AT_MOST
 from harness.history.store import StoredRun, open_run
@@ -85,7 +85,7 @@ class _Writer:
     def __init__(self, sink: IO[str], names: Names, *, steps: bool, renumber: bool, completions: Completions) -> None:
         self._sink = sink
         self._names = names
-        self._steps = Steps() if steps else None
+        self._steps = WholeTransactions() if steps else None
         self._pairs = Pairs(completions, steps=steps) if renumber else None
         self._numbers: OrderedDict[int, int] = OrderedDict()  # index of an invoke → its number in the file
         self.next = 0

@@ -46,7 +46,7 @@ from harness.history.edn.sidecar import (
     good_head,
     invoke_index,
     read_records,
-    told,
+    stated,
     with_more,
 )
 from harness.history.edn.sidecar import add as add_beside
@@ -118,7 +118,7 @@ class _Operations:
         self._builder = builder
         self._faults = FaultMapper(builder, start_stop=True)
         self._names = TopicNames()
-        self._told: dict[str, Any] = {}  # facts about the run from an export's header
+        self._stated: dict[str, Any] = {}  # facts about the run from an export's header
         self._places: dict[Any, Place] = {}  # key → topic, partition
         self._processes: dict[int, str] = {}
         self._assigned_to: dict[str, set[Place]] = {}  # process → its last assignment
@@ -134,7 +134,7 @@ class _Operations:
         if header is None:
             return
         self.exported = True
-        self._told |= {key: value for key, value in header.items() if key in HEADS}
+        self._stated |= {key: value for key, value in header.items() if key in HEADS}
         self._builder.source = header.get(":source", self._builder.source)
         for letter, brokers in header.get(":clusters", {}).items():
             for broker in brokers or [None]:
@@ -145,7 +145,7 @@ class _Operations:
 
     def meta(self) -> dict[str, Any]:
         """Keys of run.json: which topics mirror which others under another name, what an export left out."""
-        return told(self._told) if self._told else asdict(self._names.renames())
+        return stated(self._stated) if self._stated else asdict(self._names.renames())
 
     def add(self, op: Any) -> None:
         """One operation. Raises _BadOperationError."""
@@ -164,35 +164,18 @@ class _Operations:
             return  # only Jepsen needs it
         if type(process) is Keyword and process == BESIDE and (":was" in op or ":table" in op):
             add_beside(self._builder, op, index, time_ns)
-            return
-        if type(process) is not int:
-            self._nemesis(op, process, type_, f, time_ns)
-            return
-        who = self._processes.get(process) or str(process)
-        if f in _DATA:
-            records = self._micro_operations(op, type_)
-        elif f in _CONTROL:
-            records = self._assigned(op, who, type_, f)
-        elif f.startswith("debug"):
-            records = []
+        elif type(process) is int:
+            self._client(op, self._processes.get(process) or str(process), type_, f, index, time_ns)
         else:
-            raise _BadOperationError(
-                f"expected :f of a client to be :send, :poll, :txn, :assign, :subscribe, :crash or"
-                f" :debug-…, found {_show(op.get(':f'))}"
-            )
-        for entry in _list(op.get(":rebalance-log"), ":rebalance-log to be a vector of maps"):
-            if type(entry) is dict:
-                keys = _list(entry.get(":keys"), ":keys in :rebalance-log to be a vector")
-                records.extend(OpRecord("rebalance", *self._place(key)) for key in keys)
-        if ":records" in op:
-            records = read_records(op[":records"])
-        if ":more" in op:
-            records = with_more(records, op[":more"])
+            self._nemesis(op, process, type_, f, time_ns)
+
+    def _client(self, op: dict[Any, Any], who: str, type_: str, f: str, index: int, time_ns: int) -> None:
+        records = self._records(op, who, type_, f)
         cluster = _text(op, ":cluster") or "A"
         self._builder.saw(cluster)
         for record in records:
-            look = self._names.sent if record.action == "send" else self._names.shown
-            look(cluster, record.topic, record.value)
+            note = self._names.sent if record.action == "send" else self._names.shown
+            note(cluster, record.topic, record.value)
         error, words = _error(op)
         self._builder.op(
             *(index, time_ns, who, type_, f, self._invoked(op, index, who, type_, f, records)),
@@ -210,13 +193,34 @@ class _Operations:
             retry=_retry(op),
         )
 
+    def _records(self, op: dict[Any, Any], who: str, type_: str, f: str) -> list[OpRecord]:
+        """What a client's operation sent, read or was assigned."""
+        if f in _DATA:
+            records = self._micro_operations(op, type_)
+        elif f in _CONTROL:
+            records = self._assigned(op, who, type_, f)
+        elif f.startswith("debug"):
+            records = []
+        else:
+            raise _BadOperationError(
+                f"expected :f of a client to be :send, :poll, :txn, :assign, :subscribe, :crash or"
+                f" :debug-…, found {_show(op.get(':f'))}"
+            )
+        for entry in _list(op.get(":rebalance-log"), ":rebalance-log to be a vector of maps"):
+            if type(entry) is dict:
+                keys = _list(entry.get(":keys"), ":keys in :rebalance-log to be a vector")
+                records.extend(OpRecord("rebalance", *self._place(key)) for key in keys)
+        if ":records" in op:
+            records = read_records(op[":records"])
+        return with_more(records, op[":more"]) if ":more" in op else records
+
     def _invoked(
         self, op: dict[Any, Any], index: int, who: str, type_: str, f: str, records: list[OpRecord]
     ) -> int | None:
         """The invoke that a completion belongs to: as it states itself, or by its name or values."""
-        told = invoke_index(op)
+        stated_index = invoke_index(op)
         found = self._builder.invoke_index(index, who, type_, f, **_named(op, records))
-        return found if told is None or type_ == "invoke" else told
+        return found if stated_index is None or type_ == "invoke" else stated_index
 
     def _micro_operations(self, op: dict[Any, Any], type_: str) -> list[OpRecord]:
         records: list[OpRecord] = []

@@ -233,9 +233,9 @@ def _value(op: Operation, names: Names) -> str:
 def _assignment(op: Operation, names: Names) -> str:
     assigned = [(names.key(r), r.offset) for r in op.records if r.action == "assign"]
     offsets = " ".join(f"{k} {o}" for k, o in assigned if o is not None)
-    told = f", :keys [{' '.join(str(k) for k, _ in assigned)}]" + (f", :offsets {{{offsets}}}" if offsets else "")
+    text = f", :keys [{' '.join(str(k) for k, _ in assigned)}]" + (f", :offsets {{{offsets}}}" if offsets else "")
     kept = " ".join(str(names.key(r)) for r in op.records if r.action == "keep")
-    return told + (f", :keep [{kept}]" if kept else "")
+    return text + (f", :keep [{kept}]" if kept else "")
 
 
 def _micro_operations(op: Operation, names: Names) -> str:

@@ -99,18 +99,18 @@ class Pairs:
         """Jepsen's events for it: the event itself (the same object), or others in its place, or nothing."""
         mine = self._under_way.setdefault(op.process, {})
         over = [index for index, put in mine.items() if not self._lasts(index, put.operation)]
-        told = [self._ended(mine.pop(index), op) for index in over]
+        ended = [self._ended(mine.pop(index), op) for index in over]
         if op.type == "invoke":
             mine[op.index] = Put(op, _free(mine))
-            return [*told, mine[op.index]]
+            return [*ended, mine[op.index]]
         begun = None if op.invoke_index is None else mine.pop(op.invoke_index, None)
         contrary = self._completions.contradict(op.invoke_index)
         if begun is not None:
-            return [*told, Put(replace(op, type="info") if contrary else op, begun.lane)]
+            return [*ended, Put(replace(op, type="info") if contrary else op, begun.lane)]
         if contrary and op.invoke_index != op.index:
-            return told
+            return ended
         lane = _free(mine)
-        return [*told, Put(_invocation(op), lane), Put(op, lane)]
+        return [*ended, Put(_invocation(op), lane), Put(op, lane)]
 
     def _lasts(self, index: int, op: Operation) -> bool:
         return (self._steps and op.f == "txn") or self._completions.completes(index)

@@ -120,6 +120,7 @@ class EdnReader:
             raise EdnError(self.line, "nothing follows #_")
 
     def _forms(self, tokens: list[str]) -> Iterator[Any]:
+        """The forms that end among these tokens. Integers, atoms already seen and strings cost no call here."""
         current, stack, atoms = self._current, self._stack, self._atoms
         form: Any
         for number, token in enumerate(tokens):
@@ -129,20 +130,15 @@ class EdnReader:
                     try:
                         form = int(token)
                     except ValueError:  # Python's limit on digits
-                        self._token = number
-                        raise UnreadableEdnError(self.line, f"an integer has {len(token)} digits") from None
+                        raise self._unreadable(number, f"an integer has {len(token)} digits") from None
                 else:
                     form = atoms.get(token, _MISSING)
                     if form is _MISSING:
-                        form = _atom(token)
-                        if len(atoms) < _CACHE:
-                            atoms[token] = form
+                        form = self._new_atom(token)
             elif first in _CLOSING:
                 self._token = number
                 if not stack:
-                    if first != _CLOSERS.get(self._outer):
-                        raise EdnError(self.line, f"{first} closes nothing")
-                    self._outer = ""
+                    self._close_outer(first)
                     continue
                 form = self._close(first, current)
                 self._opened, current = stack.pop()
@@ -151,22 +147,12 @@ class EdnReader:
                     self._outer = token
                     continue
                 if len(stack) == _DEPTH:
-                    self._token = number
-                    raise UnreadableEdnError(self.line, f"expected forms nested at most {_DEPTH} deep, found more")
+                    raise self._unreadable(number, f"expected forms nested at most {_DEPTH} deep, found more")
                 stack.append((self._opened, current))
                 self._opened, current = token, []
                 continue
-            elif first == ";":
-                if self._on_comment is not None:
-                    self._on_comment(token)
-                continue
-            elif first == "#":
-                if token == _SKIP:
-                    self._discards = True
-                    current.append(_DISCARD)
-                elif token.startswith("##"):
-                    self._token = number
-                    raise UnreadableEdnError(self.line, f"expected a number, a string or nil, found {token}")
+            elif first in ";#":
+                self._comment_or_tag(token, number, current)
                 continue
             else:
                 if not _closed(token):
@@ -181,6 +167,32 @@ class EdnReader:
                 self._current, self._token, self._yielded = current, number, True
                 yield form
         self._current = current
+
+    def _unreadable(self, number: int, text: str) -> UnreadableEdnError:
+        self._token = number
+        return UnreadableEdnError(self.line, text)
+
+    def _new_atom(self, token: str) -> Any:
+        form = _atom(token)
+        if len(self._atoms) < _CACHE:
+            self._atoms[token] = form
+        return form
+
+    def _comment_or_tag(self, token: str, number: int, current: list[Any]) -> None:
+        """A comment, a `#_` or a tag: none of them is a form."""
+        if token[0] == ";":
+            if self._on_comment is not None:
+                self._on_comment(token)
+        elif token == _SKIP:
+            self._discards = True
+            current.append(_DISCARD)
+        elif token.startswith("##"):
+            raise self._unreadable(number, f"expected a number, a string or nil, found {token}")
+
+    def _close_outer(self, closer: str) -> None:
+        if closer != _CLOSERS.get(self._outer):
+            raise EdnError(self.line, f"{closer} closes nothing")
+        self._outer = ""
 
     def _close(self, closer: str, form: list[Any]) -> Any:
         if closer != _CLOSERS[self._opened]:

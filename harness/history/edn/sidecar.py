@@ -119,7 +119,7 @@ def _is_cluster(cluster: tuple[Any, Any]) -> bool:
     return type(name) is str and type(brokers) is list and all(type(b) is int for b in brokers)
 
 
-def told(header: Mapping[str, Any]) -> dict[str, Any]:
+def stated(header: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of run.json that the header states."""
     found = {name: header.get(f":{name.replace('_', '-')}", {}) for name in _MAPS}
     return {**found, "left_out": header.get(":left-out", [])}
@@ -156,12 +156,12 @@ def invoke_index(line: Mapping[Any, Any]) -> int | None:
     return found
 
 
-def read_records(told_: Any) -> list[OpRecord]:
+def read_records(records: Any) -> list[OpRecord]:
     """Records of `:records`. Raises BesideError."""
-    if type(told_) is not list:
-        raise BesideError(f"expected :records to be a vector, found {to_edn(told_)}")
+    if type(records) is not list:
+        raise BesideError(f"expected :records to be a vector, found {to_edn(records)}")
     found = []
-    for columns in told_:
+    for columns in records:
         if type(columns) is not list or not columns or len(columns) > len(OpRecord._fields):
             raise BesideError(f"expected a record as a vector of its columns, found {to_edn(columns)}")
         record = OpRecord(*[*columns, *[None] * (len(OpRecord._fields) - len(columns))])

@@ -48,7 +48,7 @@ class EvidenceMapper:
         self._builder = builder
         self._places = places
         self._names = names
-        self._looks: dict[tuple[Any, ...], int] = {}
+        self._snapshots: dict[tuple[Any, ...], int] = {}
 
     @property
     def handlers(self) -> Mapping[str, Callable[[Line, int, str, str, str, int], None]]:
@@ -78,10 +78,10 @@ class EvidenceMapper:
         check_cluster(line, "mirror_of")
         original = text(line, "source_topic")
         if original is not None:
-            told(self._names, text(line, "mirror_of"), original, cluster, topic)
+            note_mirror(self._names, text(line, "mirror_of"), original, cluster, topic)
         broker = whole(line, "replica", INT32)
         broker = -1 if broker is None else broker
-        look = self._look("log", cluster, topic, partition, broker)
+        look = self._snapshot_number("log", cluster, topic, partition, broker)
         self._builder.saw(cluster, broker)
         last = -1
         dumped = rows(line, "value")
@@ -163,7 +163,7 @@ class EvidenceMapper:
             return
         if "value" not in line:
             raise missing(line, "value", "a list of ACL bindings")
-        look = self._look("acl", cluster)
+        look = self._snapshot_number("acl", cluster)
         self._builder.saw(cluster)
         bindings = rows(line, "value")
         for binding in bindings:
@@ -190,7 +190,7 @@ class EvidenceMapper:
         if type(config) is not dict:
             raise missing(line, "config", "an object of name: value")
         if type_ in _SEEN:
-            look = self._look("config", cluster, topic)
+            look = self._snapshot_number("config", cluster, topic)
             self._builder.saw(cluster)
             for name, value in config.items():
                 shown = scalar(value, f"the value of config {name}")
@@ -257,19 +257,19 @@ class EvidenceMapper:
         self._names.mentioned(cluster, topic)
         return cluster, topic, partition
 
-    def _look(self, *what: Any) -> int:
-        number = self._looks.get(what, 0)
+    def _snapshot_number(self, *what: Any) -> int:
+        number = self._snapshots.get(what, 0)
         if number >= INT32:
             raise BadLineError("expected fewer than 2^31 snapshots of one replica")
-        self._looks[what] = number + 1
+        self._snapshots[what] = number + 1
         return number
 
 
-def told(names: TopicNames, source: str | None, original: str, cluster: str, topic: str) -> None:
+def note_mirror(names: TopicNames, source: str | None, original: str, cluster: str, topic: str) -> None:
     """A line says that `topic` on `cluster` mirrors `original` on `source` (by default the cluster before it in the
     chain). Raises BadLineError."""
     try:
-        names.told(source or SOURCES[cluster], original, cluster, topic)
+        names.note_mirror(source or SOURCES[cluster], original, cluster, topic)
     except RenameError as error:
         raise BadLineError(str(error)) from None
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from harness.history.importing import RunBuilder
-from harness.history.jsonl.evidence import told
+from harness.history.jsonl.evidence import note_mirror
 from harness.history.jsonl.fields import (
     CLUSTERS,
     INT32,
@@ -89,7 +89,7 @@ class MirrorMapper:
             if topic is None:
                 raise missing(line, "topic", "a string: the name on its cluster of what source_topic names")
             source = text(line, "source")
-            told(self._names, source if source in CLUSTERS else None, original, cluster, topic)
+            note_mirror(self._names, source if source in CLUSTERS else None, original, cluster, topic)
         place = (topic, partition)
         what = None if topic is None else place
         done = self._builder.invoke_index(index, process, type_, f, what=what, place=place, op=operation(line))
@@ -111,7 +111,7 @@ class MirrorMapper:
         for original, topic in names.items() if type_ in ("ok", "info") else ():
             if type(topic) is not str:
                 raise wrong(line, "value", "an object of name on the source: name on the cluster, both strings")
-            told(
+            note_mirror(
                 self._names,
                 text(line, "source"),
                 valid_text(original, "a topic"),

@@ -24,7 +24,7 @@ from mirrors.reference.driver.admin_client import AdminClient, MirrorRow
 from mirrors.reference.driver.events import EventRecorder
 from mirrors.reference.driver.processes import Processes
 from mirrors.reference.server.design import FetchLimit, design_from
-from mirrors.reference.server.state_store import TOPIC as STATE_TOPIC
+from mirrors.reference.server.state_topic import TOPIC as STATE_TOPIC
 from mirrors.reference.server.steps import START, STOP
 from mirrors.site import MirrorContext
 
@@ -141,16 +141,16 @@ class ReferenceMirror(DrivenMirror):
 
     def revive(self) -> Sequence[str]:
         """See harness.topology.mirror.Mirror: start dead processes, and FAILED partitions, again."""
-        told = self._processes.start_dead()
+        notes = self._processes.start_dead()
         failed: dict[str, list[PartitionStatus]] = {}
         for status in self.describe():
             if status.state is S.FAILED:
                 failed.setdefault(status.error or "", []).append(status)
         for error, partitions in failed.items():
             names = ", ".join(f"{p.topic}-{p.partition}" for p in partitions)
-            told.append(f"the mirror had given up on {names}, so it was started again there: {error}")
+            notes.append(f"the mirror had given up on {names}, so it was started again there: {error}")
             self._processes.send(partial(self._start_again, topics=sorted({p.topic for p in partitions})))
-        return told
+        return notes
 
     def _start_again(self, client: AdminClient, topics: Sequence[str]) -> None:
         client.start(self.mirror, topics)

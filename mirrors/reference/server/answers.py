@@ -19,7 +19,7 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import Records, i32, i32Timedelta, i64
 
 from harness.wire import frames
-from harness.wire.aio import Address, parse_addresses
+from harness.wire.addresses import Address, parse_addresses
 from harness.wire.frames import WireError
 from harness.wire.server import Request, WireServer
 from mirrors.reference.server.fetch_codec import FIRST_VERSION
@@ -27,7 +27,7 @@ from mirrors.reference.server.follower_fetch import FollowerFetch
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.offsets import Found, Offsets
 from mirrors.reference.server.partition import LedPartition
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,11 +46,11 @@ _ZERO: Final = i32Timedelta.parse(datetime.timedelta())
 
 
 class Answers:
-    """The handlers of one process. look: requests the destination's metadata now."""
+    """The handlers of one process. refresh: requests the destination's metadata now."""
 
-    def __init__(self, hub: Hub, look: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, hub: Hub, refresh: Callable[[], Awaitable[object]]) -> None:
         self._hub = hub
-        self._followers = FollowerFetch(hub, look)
+        self._followers = FollowerFetch(hub, refresh)
         self._offsets = Offsets(hub, self._read_replica)
 
     def server(self) -> WireServer:
@@ -173,8 +173,8 @@ class Answers:
 
         Spread over the followers by partition; the same one every time, as long as it qualifies.
         """
-        told = {c.session.follower: c.sent_high_watermark for c in self._hub.sessions.of(led)}
-        able = [b for b in sorted(led.isr) if b < FIRST_MIRROR_ID and led.matches(b) and told.get(b, -1) >= offset]
+        sent = {c.session.follower: c.sent_high_watermark for c in self._hub.sessions.of(led)}
+        able = [b for b in sorted(led.isr) if b < FIRST_MIRROR_ID and led.matches(b) and sent.get(b, -1) >= offset]
         preferred = [b for b in led.replicas if b in able]
         return preferred[0] if preferred else -1
 

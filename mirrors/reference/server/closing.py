@@ -15,7 +15,8 @@ from kio.schema.fetch.v13 import request as fetch
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from harness.wire.batches import MIRROR_PID_RESET_TYPE, control_type, headers, pid_reset_marker, transaction_marker
+from harness.wire.batch_headers import headers
+from harness.wire.batches import MIRROR_PID_RESET_TYPE, control_type, pid_reset_marker, transaction_marker
 from harness.wire.frames import WireError
 from mirrors.reference.server.design import OnStop, Toggle
 from mirrors.reference.server.destination import ProducerInfo, producers

@@ -60,7 +60,7 @@ class Control:
         """The loops that run until the process ends."""
         settings = self._settings
         return [
-            keep("discovery", settings.discovery_s, self.discovery.look),
+            keep("discovery", settings.discovery_s, self.discovery.poll),
             keep("group offsets", settings.group_sync_s, self._groups.sync_all),
             keep("configurations", settings.config_sync_s, self.configs.sync_all),
             keep("ACLs", settings.acl_sync_s, self.acls.sync_all),

@@ -134,7 +134,7 @@ async def source_ends(link: SourceLink, partitions: Iterable[TopicPartition]) ->
     for topic, partition in partitions:
         meta = link.topics.get(topic)
         found = None if meta is None else meta.partitions.get(partition)
-        if found is not None and found.leader >= 0:
+        if found is not None and found.leader is not None:
             by_leader.setdefault(found.leader, []).append(((topic, partition), found.leader_epoch))
     answers = await asyncio.gather(*(_ends_at(link, broker, parts) for broker, parts in by_leader.items()))
     return {key: end for answer in answers for key, end in answer.items()}
@@ -143,7 +143,7 @@ async def source_ends(link: SourceLink, partitions: Iterable[TopicPartition]) ->
 async def _ends_at(
     link: SourceLink, broker: int, parts: Sequence[tuple[TopicPartition, int]]
 ) -> dict[TopicPartition, int]:
-    by_topic: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[list_offsets.ListOffsetsPartition]] = {}
     for (topic, partition), epoch in parts:
         by_topic.setdefault(topic, []).append(
             list_offsets.ListOffsetsPartition(

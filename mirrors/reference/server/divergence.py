@@ -24,7 +24,7 @@ from mirrors.reference.server.source import EARLIEST, LATEST, Mirrored
 
 _LOG = logging.getLogger(__name__)
 
-_LEVEL_S: Final = 15.0
+_CATCH_UP_S: Final = 15.0
 _STALL_S: Final = 1.0
 
 
@@ -33,7 +33,7 @@ class DivergenceHandler:
 
     def __init__(self, lifecycle: Lifecycle, leader_epochs: LeaderEpochs) -> None:
         self._life = lifecycle
-        self._bumping = leader_epochs
+        self._leader_epochs = leader_epochs
         self._hub = lifecycle.hub
         jumps: Mapping[RetentionJump, Callable[[Mirrored, int], Awaitable[None]]] = {
             RetentionJump.FOLLOW: self._follow_log_start,
@@ -41,7 +41,7 @@ class DivergenceHandler:
         }
         losses: Mapping[Unclean, Callable[[Mirrored, int, int], Awaitable[None]]] = {
             Unclean.RECONCILE: self._reconcile,
-            Unclean.IGNORE: self._carry_on,
+            Unclean.IGNORE: self._ignore,
         }
         self._jump = jumps[self._hub.design.retention_jump]
         self._loss = losses[self._hub.design.unclean]
@@ -73,14 +73,14 @@ class DivergenceHandler:
             _LOG.warning("%s: %s", mirrored.name, gap)
             await life.save([replace(life.record_of(mirrored), error=gap)])
         led.jump(start)
-        self._hub.tell_cuts(led)
+        self._hub.notify_followers(led)
         await asyncio.sleep(0.1)
 
     async def _stall(self, mirrored: Mirrored, earliest: int) -> None:
         _LOG.warning("%s: the source's log starts at %d, after the offset that followers want", mirrored.name, earliest)
         await asyncio.sleep(_STALL_S)
 
-    async def _carry_on(self, mirrored: Mirrored, epoch: int, end: int) -> None:
+    async def _ignore(self, mirrored: Mirrored, epoch: int, end: int) -> None:
         _LOG.warning("%s: the source's log ended epoch %d at %d; carrying on", mirrored.name, epoch, end)
         await asyncio.sleep(_STALL_S)
 
@@ -94,12 +94,12 @@ class DivergenceHandler:
         led.feed = Feed.HELD
         self._hub.rewind(led)
         if led.own_epochs:
-            await self._bumping.begin_epochs([led])
+            await self._leader_epochs.begin_epochs([led])
         life.crash.reached("reconcile.raised")
         mirrored.source_epochs.truncate(agreed)
         self._hub.truncate(led, cut)
         life.crash.reached("reconcile.cut")
-        deadline = self._hub.clock() + _LEVEL_S
+        deadline = self._hub.clock() + _CATCH_UP_S
         while self._hub.clock() < deadline and not led.fully_replicated:
             await asyncio.sleep(0.05)
         life.crash.reached("reconcile.leveled")

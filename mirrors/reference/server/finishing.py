@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _SILENT_S: Final = 2.0  # give up on a source that does not answer for so long
 _STANDING_S: Final = 2.0  # and on one that sends no records for so long
 _CATCH_UP_S: Final = 30.0
@@ -78,7 +78,7 @@ class Finishing:
             waited = now if waited is None else waited & now
             if not waited or self._hub.clock() >= deadline:
                 return waited
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _asked(self, link: SourceLink, question: Callable[[], Awaitable[T]]) -> T | None:
         """Its answer; None when the source gives none in time."""
@@ -92,7 +92,7 @@ class Finishing:
                 _LOG.info("mirror %s: asking the source: %s", link.mirror, error or "no answer in time")
                 if self._hub.clock() >= deadline:
                     return None
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _ends(self, link: SourceLink, group: Sequence[Mirrored]) -> Mapping[Mirrored, int]:
         """The source's log ends at this mirror's isolation level, as destination offsets. Raises WireError."""
@@ -100,7 +100,7 @@ class Finishing:
         for mirrored in group:
             meta = link.topics.get(mirrored.led.topic)
             part = None if meta is None else meta.partitions.get(mirrored.led.partition)
-            if part is None or part.leader < 0:
+            if part is None or part.leader is None:
                 link.distrust(mirrored.led.topic, mirrored.led.partition)
                 raise WireError(f"{mirrored.name} has no leader at the source")
             by_leader[part.leader].append((mirrored, part.leader_epoch))
@@ -142,15 +142,15 @@ class Finishing:
         while True:
             self._hub.raise_if_maybe_fenced()
             short = [m for m, end in ends.items() if m.led.log_end < end]
-            carried = sum(m.led.log_end for m in ends)
+            total = sum(m.led.log_end for m in ends)
             now = self._hub.clock()
-            if carried != before:
-                before, moved_at = carried, now
+            if total != before:
+                before, moved_at = total, now
             if not short or now >= deadline or now - moved_at >= _STANDING_S:
                 if short:
                     _LOG.warning("%d partitions (%s, …) did not reach the source's end", len(short), short[0].name)
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
 
 async def _as_it_stands(_: Finishing, __: Sequence[Mirrored]) -> None:

@@ -15,16 +15,16 @@ from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.pace import rest
 
 _LONGEST_WAIT_S: Final = 1.0
-_LOOK_S: Final = 0.5
+_REFRESH_S: Final = 0.5
 _NOT_TAKEN_S: Final = 0.5
 
 
 class FollowerFetch:
-    """The handler. hub: this process. look: requests the destination's metadata now."""
+    """The handler. hub: this process. refresh: requests the destination's metadata now."""
 
-    def __init__(self, hub: Hub, look: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, hub: Hub, refresh: Callable[[], Awaitable[object]]) -> None:
         self._hub = hub
-        self._look_at_metadata = look
+        self._refresh_metadata = refresh
 
     async def answer(self, request: Request, fetch: Any, follower: int, broker_epoch: int) -> Sequence[bytes]:
         """The body of the response."""
@@ -39,7 +39,7 @@ class FollowerFetch:
             hub.start_session(session)
         session.fetched_at, session.broker_epoch = hub.clock(), broker_epoch
         if self._take_in(session, fetch):  # this follower knows of a newer leadership than this process does
-            await self._look()
+            await self._refresh()
             self._take_in(session, fetch)
         session.wants.set()
         ready = await self._ready(session, min(_LONGEST_WAIT_S, fetch.max_wait.total_seconds()))
@@ -49,15 +49,15 @@ class FollowerFetch:
         session.wants.set()
         return parts
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         """Refresh the metadata before refusing anybody: a refusal costs the follower a second."""
         with contextlib.suppress(WireError, TimeoutError):
-            async with asyncio.timeout(_LOOK_S):
-                await self._look_at_metadata()
+            async with asyncio.timeout(_REFRESH_S):
+                await self._refresh_metadata()
 
     def _take_in(self, session: Session, fetch: Any) -> bool:
         """Returns whether the fetch refers to something that this process does not know yet."""
-        behind = False
+        outdated = False
         session.forget(_keys(fetch.forgotten_topics_data, "partitions"))
         for topic in fetch.topics:
             for part in topic.partitions:
@@ -65,13 +65,15 @@ class FollowerFetch:
                 cursor = session.place(key, self._hub.partitions.get(key))
                 self._follower_at(cursor, part)
                 led = cursor.partition
-                behind = behind or led is None or int(part.current_leader_epoch) > led.leader_epoch or not led.leading
+                outdated = (
+                    outdated or led is None or int(part.current_leader_epoch) > led.leader_epoch or not led.leading
+                )
         for cursor, end in session.sent:
             if cursor.offset != end:  # it did not append what it was given: no tight loop
                 cursor.not_before = session.fetched_at + _NOT_TAKEN_S
                 cursor.rewind()
         session.sent.clear()
-        return behind
+        return outdated
 
     def _follower_at(self, cursor: Cursor, part: Any) -> None:
         hub, session, led = self._hub, cursor.session, cursor.partition
@@ -92,11 +94,11 @@ class FollowerFetch:
         cursor.last_epoch = int(part.last_fetched_epoch)
         cursor.verdict = verdict
         session.mark(cursor)
-        session.stir(cursor)
+        session.recheck(cursor)
         if led.high_watermark != before:
             hub.changed(led)
             if before is None:
-                hub.stir(led)
+                hub.recheck(led)
 
     async def _ready(self, session: Session, wait_s: float) -> list[Cursor]:
         clock = asyncio.get_running_loop().time

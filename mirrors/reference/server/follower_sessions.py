@@ -66,7 +66,7 @@ class Cursor:
         self.chunks.clear()
         self.position = self.offset
         self.generation += 1
-        self.session.stir(self)
+        self.session.recheck(self)
 
     def move(self, offset: int) -> None:
         """The follower fetches from here on."""
@@ -81,7 +81,7 @@ class Cursor:
         self.chunks.append(chunk)
         self.session.held += len(chunk.records)
         self.session.mark(self)
-        self.session.stir(self)
+        self.session.recheck(self)
 
     def take(self, most: int) -> Chunk | None:
         """The next chunks, joined: at least one chunk, otherwise at most `most` bytes."""
@@ -126,8 +126,8 @@ class Session:
         self.sent: list[tuple[Cursor, int]] = []  # given in the last answer, and where it ended
         self.event = asyncio.Event()  # something is ready for the follower
         self.wants = asyncio.Event()  # there is something to ask the source for
-        self.stirred: dict[Cursor, None] = {}  # what to ask the source for these cursors may have changed
-        self.look_over = True  # … for all cursors
+        self.to_recheck: dict[Cursor, None] = {}  # what to ask the source for these cursors may have changed
+        self.recheck_all = True  # … for all cursors
         self._marked: dict[Cursor, None] = {}
 
     def mark(self, cursor: Cursor) -> None:
@@ -135,9 +135,9 @@ class Session:
         self._marked[cursor] = None
         self.event.set()
 
-    def stir(self, cursor: Cursor) -> None:
+    def recheck(self, cursor: Cursor) -> None:
         """What to ask the source for this cursor may have changed."""
-        self.stirred[cursor] = None
+        self.to_recheck[cursor] = None
         self.wants.set()
 
     def take_ready(self) -> list[Cursor]:
@@ -157,7 +157,7 @@ class Session:
             if cursor is not None:
                 cursor.rewind()
             cursor = self.cursors[key] = Cursor(key, partition, self)
-            self.stir(cursor)
+            self.recheck(cursor)
         return cursor
 
     def forget(self, keys: Iterable[CursorKey]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,7 +21,7 @@ from kio.schema.offset_for_leader_epoch.v4 import request as epoch_ends
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
 from mirrors.reference.server.epochs import EpochList
@@ -175,7 +176,7 @@ class Following:
             )
 
     def _request(self, followed: Iterable[Followed]) -> fetch.FetchRequest:
-        topics: dict[Any, list[fetch.FetchPartition]] = {}
+        topics: dict[uuid.UUID, list[fetch.FetchPartition]] = {}
         for one in followed:
             topics.setdefault(one.led.topic_id, []).append(
                 fetch.FetchPartition(

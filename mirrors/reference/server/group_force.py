@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.add_offsets_to_txn.v3 import request as add_offsets
 from kio.schema.end_txn.v3 import request as end_txn
@@ -65,7 +65,7 @@ async def _begin(cluster: Cluster, name: TransactionalId, group: str) -> tuple[i
 
 def _commit(
     name: TransactionalId, group: str, producer: int, epoch: int, offsets: Mapping[TopicPartition, Committed]
-) -> Any:
+) -> txn_commit.TxnOffsetCommitRequest:
     return txn_commit.TxnOffsetCommitRequest(
         transactional_id=name,
         group_id=GroupId(group),

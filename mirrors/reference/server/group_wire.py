@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from kio.schema.alter_share_group_offsets.v0 import request as alter_share
 from kio.schema.describe_share_group_offsets.v0 import request as describe_share
@@ -23,8 +23,9 @@ from kio.static.primitive import i32, i64
 
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
+T = TypeVar("T")
 TopicPartition = tuple[str, int]
 
 Standing = dict[str, dict[TopicPartition, "Committed"]]
@@ -191,8 +192,8 @@ def by_topic(offsets: Mapping[TopicPartition, Committed]) -> dict[str, dict[int,
 
 
 def commit_topics(
-    topic_of: Callable[..., Any], partition_of: Callable[..., Any], offsets: Mapping[TopicPartition, Committed]
-) -> tuple[Any, ...]:
+    topic_of: Callable[..., T], partition_of: Callable[..., object], offsets: Mapping[TopicPartition, Committed]
+) -> tuple[T, ...]:
     """The topics of an OffsetCommit or TxnOffsetCommit request, built with the given classes."""
     return tuple(
         topic_of(
@@ -211,7 +212,7 @@ def commit_topics(
     )
 
 
-def _commit_consumer(group: str, offsets: Mapping[TopicPartition, Committed]) -> Any:
+def _commit_consumer(group: str, offsets: Mapping[TopicPartition, Committed]) -> offset_commit.OffsetCommitRequest:
     return offset_commit.OffsetCommitRequest(
         group_id=GroupId(group),
         generation_id_or_member_epoch=_NO_MEMBER,
@@ -222,7 +223,7 @@ def _commit_consumer(group: str, offsets: Mapping[TopicPartition, Committed]) ->
     )
 
 
-def _commit_share(group: str, offsets: Mapping[TopicPartition, Committed]) -> Any:
+def _commit_share(group: str, offsets: Mapping[TopicPartition, Committed]) -> alter_share.AlterShareGroupOffsetsRequest:
     return alter_share.AlterShareGroupOffsetsRequest(
         group_id=GroupId(group),
         topics=tuple(

@@ -21,7 +21,7 @@ from harness.wire.topic_configs import alter_topic, topic_configs
 from mirrors.reference.server.audit import AuditLog, EventKind
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.peers import Peers
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Guard:
         """Whether real brokers have every partition: the last process that stops takes the guard off."""
         found = (await self._cluster.metadata((topic,))).topics.get(topic)
         return found is not None and all(
-            0 <= part.leader < FIRST_MIRROR_ID and max(part.replicas) < FIRST_MIRROR_ID
+            part.leader is not None and part.leader < FIRST_MIRROR_ID and max(part.replicas) < FIRST_MIRROR_ID
             for part in found.partitions.values()
         )
 

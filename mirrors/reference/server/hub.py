@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from mirrors.reference.server.stamping import Stamped
 
 _LOG = logging.getLogger(__name__)
 _ALIVE_S: Final = 2.0  # a follower asks at least twice a second
-_DOUBT_S: Final = 3.0  # shorter than any session that a controller gives a broker
+_HEARTBEAT_LATE_S: Final = 3.0  # shorter than any session that a controller gives a broker
 _ISOLATION: Final = {FetchLimit.HIGH_WATERMARK: 0, FetchLimit.LAST_STABLE: 1}
 
 
@@ -41,10 +41,10 @@ class Reactions:
 
     poke: Callable[[], None] = lambda: None
     save_source_epochs: Callable[[Sequence[Mirrored]], Awaitable[bool]] | None = None
-    out_of_range: Callable[[Mirrored, int], Awaitable[None]] | None = None
-    diverged: Callable[[Mirrored, int, int], Awaitable[None]] | None = None
+    out_of_range: Callable[[Mirrored, int], Coroutine[Any, Any, None]] | None = None
+    diverged: Callable[[Mirrored, int, int], Coroutine[Any, Any, None]] | None = None
     epoch_due: Callable[[Mirrored, int], bool] = lambda _, __: False
-    raise_epoch: Callable[[Mirrored, int], Awaitable[None]] | None = None
+    raise_epoch: Callable[[Mirrored, int], Coroutine[Any, Any, None]] | None = None
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Hub:
         self.expected_topics: set[str] = set()  # topics of mirrors: never treated as strays
         self.sessions = Sessions()
         self.isolation = _ISOLATION[self.design.fetch_limit]
-        self.look_now = asyncio.Event()  # refresh the destination's metadata at once
+        self.refresh_now = asyncio.Event()  # refresh the destination's metadata at once
         self.reactions = Reactions()
         self.replicated_now = asyncio.Event()  # something waits until partitions are fully replicated: check soon
         self.counters = Counters()
@@ -92,11 +92,11 @@ class Hub:
 
     def on_heartbeat_ack(self, sent_at: float) -> None:
         """The controller accepted a heartbeat. If it was late, this process may have been fenced meanwhile."""
-        if self._beat_at is not None and sent_at - self._beat_at > _DOUBT_S:
-            self.doubt()
+        if self._beat_at is not None and sent_at - self._beat_at > _HEARTBEAT_LATE_S:
+            self.suspect_fencing()
         self._beat_at = sent_at
 
-    def doubt(self) -> None:
+    def suspect_fencing(self) -> None:
         """The controller may have fenced this process."""
         self.records_are_stale, self.suspected_at = True, self.clock()
         self.suspicions += 1
@@ -104,7 +104,9 @@ class Hub:
     @property
     def maybe_fenced(self) -> bool:
         """Whether another process may have taken over from this one: change nothing until records are read again."""
-        return self.records_are_stale or (self._beat_at is not None and self.clock() - self._beat_at > _DOUBT_S)
+        return self.records_are_stale or (
+            self._beat_at is not None and self.clock() - self._beat_at > _HEARTBEAT_LATE_S
+        )
 
     @property
     def why_maybe_fenced(self) -> str:
@@ -115,12 +117,12 @@ class Hub:
         )
 
     def raise_if_maybe_fenced(self) -> None:
-        """Raises FencedError in doubt: long operations stop so that the records are read again."""
+        """Raises FencedError when this process may be fenced: long operations stop, and the records are read again."""
         if self.maybe_fenced:
             raise FencedError(self.why_maybe_fenced)
 
     def _before_sending(self, api_key: int) -> None:
-        """Raises FencedError in doubt for a request that changes the destination."""
+        """Raises FencedError for a request that changes the destination when this process may be fenced."""
         if api_key in CHANGES:
             self.raise_if_maybe_fenced()
 
@@ -150,7 +152,7 @@ class Hub:
         """Where a partition's records come from; None when it is not mirrored."""
         return self._mirrored.get(led)
 
-    def all_mirrored(self) -> Iterable[Mirrored]:
+    def all_mirrored(self) -> Sequence[Mirrored]:
         """Every mirrored partition that this process has."""
         return list(self._mirrored.values())
 
@@ -159,10 +161,10 @@ class Hub:
         for cursor in self.sessions.of(led):
             cursor.session.mark(cursor)
 
-    def stir(self, led: LedPartition) -> None:
+    def recheck(self, led: LedPartition) -> None:
         """What to ask the source for this partition may have changed."""
         for cursor in self.sessions.of(led):
-            cursor.session.stir(cursor)
+            cursor.session.recheck(cursor)
 
     def rewind(self, led: LedPartition) -> None:
         """Drop what was fetched ahead for this partition."""
@@ -173,9 +175,9 @@ class Hub:
         """Truncate every follower to an offset, and wake them."""
         led.truncate(offset, now=self.clock())
         self.rewind(led)
-        self.tell_cuts(led)
+        self.notify_followers(led)
 
-    def tell_cuts(self, led: LedPartition) -> None:
+    def notify_followers(self, led: LedPartition) -> None:
         """Answer followers that are after a cut, or before the log start, at once."""
         for cursor in self.sessions.of(led):
             cut = led.cuts.get(cursor.session.follower)
@@ -189,7 +191,7 @@ class Hub:
     def wake(self) -> None:
         """Followers may be fed again, or from elsewhere."""
         for session in self.sessions:
-            session.look_over = True
+            session.recheck_all = True
             session.wants.set()
 
     # --- followers' sessions -----------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ class Hub:
         for mirrored, stamped in brought:
             epoch = stamped.highest_epoch
             if not mirrored.stamp.rewrite_epochs and react.raise_epoch and react.epoch_due(mirrored, epoch):
-                self._look_into(mirrored, react.raise_epoch(mirrored, epoch))
+                self._investigate(mirrored, react.raise_epoch(mirrored, epoch))
                 continue
             news = [mirrored.source_epochs.begin(epoch, start) for epoch, start in stamped.new_source_epochs]
             if any(news) or stamped.shifted or mirrored in self._unsaved:
@@ -266,27 +268,27 @@ class Hub:
     def source_refused(self, mirrored: Mirrored, offset: int) -> None:
         """The source has no such offset: find out why, one inquiry at a time."""
         if self.reactions.out_of_range is not None:
-            self._look_into(mirrored, self.reactions.out_of_range(mirrored, offset))
+            self._investigate(mirrored, self.reactions.out_of_range(mirrored, offset))
 
     def source_diverged(self, mirrored: Mirrored, epoch: int, end: int) -> None:
         """The source log diverged after this epoch's end."""
         if self.reactions.diverged is not None:
-            self._look_into(mirrored, self.reactions.diverged(mirrored, epoch, end))
+            self._investigate(mirrored, self.reactions.diverged(mirrored, epoch, end))
 
-    def _look_into(self, mirrored: Mirrored, work: Any) -> None:
-        if mirrored.trouble is not None:
+    def _investigate(self, mirrored: Mirrored, work: Coroutine[Any, Any, None]) -> None:
+        if mirrored.inquiry is not None:
             work.close()
             return
 
-        async def looking() -> None:
+        async def investigating() -> None:
             try:
                 await work
             except Exception:
                 _LOG.exception("%s: the source refused an offset, and finding the reason failed", mirrored.name)
                 await asyncio.sleep(1)
             finally:
-                mirrored.trouble = None
+                mirrored.inquiry = None
                 self.wake()
                 self.reactions.poke()
 
-        mirrored.trouble = asyncio.create_task(looking())
+        mirrored.inquiry = asyncio.create_task(investigating())

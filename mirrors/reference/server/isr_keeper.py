@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.alter_partition.v3 import request as alter
 from kio.schema.errors import ErrorCode
@@ -15,7 +15,7 @@ from kio.static.primitive import i8, i32, i64
 from harness.wire.frames import WireError
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.isr import EpochSearch, differs, wanted_isr
-from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.pace import poll_interval
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.periodic import keep
 
@@ -36,15 +36,15 @@ class IsrKeeper:
 
     async def keep(self) -> None:
         """Until cancelled."""
-        await keep("in-sync sets", self._pause, self._look, hurry=self._hub.replicated_now)
+        await keep("in-sync sets", self._pause, self._check, hurry=self._hub.replicated_now)
 
     def _pause(self) -> float:
         """Seconds until the next check: short while a set changes or something waits for followers."""
         hub = self._hub
         waiting = any(led.leading and (led.joining or led.cuts) for led in hub.partitions.values())
-        return _EVERY_S if waiting else min(look_after(_EVERY_S, len(hub.partitions)), hub.settings.lag_s / 4)
+        return _EVERY_S if waiting else min(poll_interval(_EVERY_S, len(hub.partitions)), hub.settings.lag_s / 4)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         self._touch()
         await self._change()
 
@@ -99,7 +99,7 @@ class IsrKeeper:
                     led.joining = frozenset()
                     led.partition_epoch = 0
                     self._refused[led] = (changes[led], self._hub.clock())
-                    self._hub.look_now.set()
+                    self._hub.refresh_now.set()
                     _LOG.info("%s-%d: in-sync set refused: %s", led.topic, led.partition, part.error_code.name)
         return again
 
@@ -121,7 +121,7 @@ class IsrKeeper:
             topics=tuple(alter.TopicData(topic_id=t, partitions=tuple(parts)) for t, parts in topics.items()),
         )
 
-    def _member(self, led: LedPartition, broker: int) -> Any:
+    def _member(self, led: LedPartition, broker: int) -> alter.BrokerState:
         state = led.followers.get(broker)
         epoch = self._hub.broker_epoch if broker == led.me else -1 if state is None else state.broker_epoch
         return alter.BrokerState(broker_id=BrokerId(broker), broker_epoch=i64(epoch))

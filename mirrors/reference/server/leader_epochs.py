@@ -18,8 +18,8 @@ from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.leadership import Leadership
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import LedPartition
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 from mirrors.reference.server.source import Mirrored
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ DUE: Final[Mapping[EpochBump, Callable[[Mirrored, int], bool]]] = {
 class LeaderEpochs:
     """Raises leader epochs by elections."""
 
-    def __init__(self, hub: Hub, looking: MetadataSnapshots, leading: Leadership) -> None:
+    def __init__(self, hub: Hub, snapshots: MetadataSnapshots, leadership: Leadership) -> None:
         self._hub = hub
-        self._looking = looking
-        self._leading = leading
+        self._snapshots = snapshots
+        self._leadership = leadership
 
     async def raise_to(self, led: LedPartition, epoch: int) -> None:
         """Elect until the leader epoch is at least this. Raises WireError or TimeoutError."""
@@ -91,9 +91,9 @@ class LeaderEpochs:
         if refused:
             _LOG.info("elections for a higher epoch refused: %s", dict(list(refused.items())[:3]))
             raise WireError("elections for a higher epoch are refused")
-        await self._looking.until(
+        await self._snapshots.until(
             lambda meta: all((p := meta.partition(*key)) is not None and p.leader != self._hub.me for key in wanted),
             timeout_s=_LEADER_S,
             what="a real broker to lead for a moment",
         )
-        await self._leading.take(partitions, in_sync=lambda: None)
+        await self._leadership.take(partitions, in_sync=lambda: None)

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from harness.wire.cluster import Metadata, PartitionMeta
 from harness.wire.frames import WireError
+from harness.wire.metadata import Metadata, PartitionMeta
 from mirrors.reference.server.destination import (
     add_partitions,
     create_topic,
@@ -26,7 +26,7 @@ from mirrors.reference.server.following import Following
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import LedPartition
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ _ROUND_S: Final = 0.02  # between two rounds
 class Leadership:
     """See the module. in_sync: called when partitions are about to be elected (a named step)."""
 
-    def __init__(self, hub: Hub, looking: MetadataSnapshots) -> None:
+    def __init__(self, hub: Hub, snapshots: MetadataSnapshots) -> None:
         self._hub = hub
-        self._looking = looking
+        self._snapshots = snapshots
         self._following = Following(hub)
 
     def placement(self, meta: Metadata, partition: int, *, copies: int) -> list[int]:
@@ -89,7 +89,7 @@ class Leadership:
         while True:
             hub.raise_if_maybe_fenced()
             try:
-                meta = await self._looking.look()
+                meta = await self._snapshots.snapshot()
                 missing = [led for led in partitions if not led.leading]
                 if not missing or hub.clock() > deadline:
                     break
@@ -135,7 +135,7 @@ class Leadership:
         found = []
         for led in missing:
             part = _part(meta, led)
-            if part is not None and part.leader not in (-1, self._hub.me):
+            if part is not None and part.leader is not None and part.leader != self._hub.me:
                 found.append((led, part.leader, part.leader_epoch))
         return found
 

@@ -1,8 +1,7 @@
-"""The life cycle of mirrored partitions: a loop that brings each partition's log to its recorded state.
+"""The life cycle of mirrored partitions: states, and the partitions that this process has.
 
-States are records in the state topic. A request (start, stop, pause, resume) only changes records; the loop does the
-work in groups of partitions and may be interrupted anywhere: after a restart the records say what to do, the
-destination's metadata and the followers' logs say how far it got. The named steps are in `steps`.
+States are records in the state topic. A request (start, stop, pause, resume) only changes records; the work loop brings
+each partition's log to its recorded state (see work_loop).
 """
 
 from __future__ import annotations
@@ -10,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from harness.core.errors import MirrorError
-from harness.wire.frames import WireError
 from mirrors.reference.server.design import Unclean
 from mirrors.reference.server.epochs import EpochList, OffsetShifts
 from mirrors.reference.server.hub import Hub
-from mirrors.reference.server.model import PartitionKey, PartitionRecord, rebased
-from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.model import PartitionKey, PartitionRecord
 from mirrors.reference.server.partition import Feed, LedPartition
+from mirrors.reference.server.records import PartitionRecords
 from mirrors.reference.server.source import Mirrored, SourceLink
 from mirrors.reference.server.stamping import Stamp
 from mirrors.reference.server.state_store import StateStore
@@ -30,86 +28,31 @@ from mirrors.reference.server.steps import CrashPoints
 
 _LOG = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.2  # at the latest, without a poke
-_BACK_OFF_S: Final = 1.0
 _NOT_STORED_S: Final = 0.5
-_SURE_S: Final = 5.0
-_SURE_LOOK_S: Final = 0.05
 
 S = PartitionState
-Work = Callable[[Sequence[Mirrored]], Any]
-Listener = Callable[[PartitionRecord | None, PartitionRecord], None]
 
 PLACED: Final = frozenset(S) - {S.STOPPED}
-CARRYING: Final = frozenset({S.MIRRORING, S.PAUSING, S.PAUSED})
-TO_BE_LED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED, S.STOPPING})
+BEING_MIRRORED: Final = frozenset({S.MIRRORING, S.PAUSING, S.PAUSED})
 
 
-class Lifecycle:
-    """Records, their partitions, and the loop. work: the work of each state, set by the process."""
+class Lifecycle(PartitionRecords):
+    """Changes of state, and the partitions of the records that belong to this process.
+
+    poked: set when the work loop may have something to do. busy: partitions that it is working on. resumed: what was
+    already mirrored when this process started.
+    """
 
     def __init__(self, hub: Hub, store: StateStore, crash: CrashPoints) -> None:
-        self.hub = hub
-        self.store = store
+        super().__init__(hub, store)
         self.crash = crash
-        self.records: dict[PartitionKey, PartitionRecord] = {}
         self.links: dict[str, SourceLink] = {}
-        self.work: dict[PartitionState, Work] = {}
-        self.listeners: list[Listener] = []
         self.poked = asyncio.Event()
-        self.resumed: set[PartitionKey] = set()  # what was already mirrored when this process started
+        self.busy: set[PartitionKey] = set()
+        self.resumed: set[PartitionKey] = set()
         self._mirrored: dict[PartitionKey, Mirrored] = {}
-        self._busy: set[PartitionKey] = set()
-        self._not_before: dict[PartitionKey, float] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._saving: dict[PartitionKey, asyncio.Future[None]] = {}
 
-    # --- records -----------------------------------------------------------------------------------------------
-
-    async def save(self, records: Sequence[PartitionRecord]) -> None:
-        """Store records, then adopt them. Raises MirrorError when they cannot be stored, may be stale, or belong to
-        another process.
-
-        They are changes of the records as of the call: a change that is being stored meanwhile is not undone.
-        """
-        if not records:
-            return
-        if self.hub.maybe_fenced:
-            raise MirrorError(self.hub.why_maybe_fenced)
-        for record in records:
-            now = self.records.get(record.key)
-            if now is not None and now.owner != self.hub.me and record.owner != self.hub.me:
-                raise MirrorError(f"{record.key.topic}-{record.key.partition} belongs to process {now.owner} now")
-        known = {record.key: self.records.get(record.key) for record in records}
-        while under_way := {self._saving[key] for key in known if key in self._saving}:
-            await asyncio.wait(under_way)
-        done = asyncio.get_running_loop().create_future()
-        self._saving.update(dict.fromkeys(known, done))
-        try:
-            await self._save([rebased(record, known[record.key], self.records.get(record.key)) for record in records])
-        finally:
-            for key in known:
-                del self._saving[key]
-            done.set_result(None)
-
-    async def until_not_fenced(self) -> None:
-        """Wait while other processes may have taken over from this one. Raises MirrorError after 5 s."""
-        deadline = self.hub.clock() + _SURE_S
-        while self.hub.maybe_fenced:
-            if self.hub.clock() > deadline:
-                raise MirrorError(self.hub.why_maybe_fenced)
-            await asyncio.sleep(_SURE_LOOK_S)
-
-    async def _save(self, records: Sequence[PartitionRecord]) -> None:
-        await self.store.put(records)
-        for record in records:
-            old = self.records.get(record.key)
-            self.records[record.key] = record
-            if old is None or old.state is not record.state or old.error != record.error:
-                was = "-" if old is None else old.state
-                _LOG.info("%s-%d: %s -> %s %s", record.key.topic, record.key.partition, was, record.state, record.error)
-            for listener in self.listeners:
-                listener(old, record)
+    # --- states ------------------------------------------------------------------------------------------------
 
     async def request(self, keys: Iterable[PartitionKey], state: PartitionState, *, from_states: Iterable[S]) -> int:
         """Request another state. Raises MirrorError, and changes nothing, when one of them cannot go there."""
@@ -123,7 +66,7 @@ class Lifecycle:
                 raise MirrorError(
                     f"{key.topic}-{key.partition} of mirror {key.mirror} is {record.state}; it cannot become {state}"
                 )
-            carry_on = state is S.STOPPING and record.state in CARRYING
+            carry_on = state is S.STOPPING and record.state in BEING_MIRRORED
             wanted.append(replace(record, state=state, error="", step="", carry_on=carry_on))
         await self.save(wanted)
         self.poked.set()
@@ -132,7 +75,7 @@ class Lifecycle:
     @property
     def at_rest(self) -> bool:
         """Whether no partition is being worked on."""
-        return not self._busy and not self._saving
+        return not self.busy and not self._saving
 
     def renew(self, stored: Mapping[PartitionKey, PartitionRecord]) -> bool:
         """Adopt the records of the state topic, whatever was known before. False: not now, work is in progress.
@@ -216,7 +159,7 @@ class Lifecycle:
         """Drop it: another process has it, or it is gone."""
         known = self._mirrored.pop(key, None)
         if known is not None:
-            _forget_trouble(known)
+            _cancel_inquiry(known)
             self.hub.remove(known.led)
 
     def restart(self, key: PartitionKey, topic_id: uuid.UUID) -> None:
@@ -227,7 +170,7 @@ class Lifecycle:
             self.detach(key)
             return
         del self._mirrored[key]
-        _forget_trouble(known)
+        _cancel_inquiry(known)
         self.hub.forget_source(known.led)
         known.led.feed, known.led.limit, known.led.shifts = Feed.HELD, None, OffsetShifts()
         self.hub.rewind(known.led)
@@ -249,87 +192,8 @@ class Lifecycle:
             return False
         return True
 
-    # --- the loop ----------------------------------------------------------------------------------------------
 
-    async def keep(self) -> None:
-        """Until cancelled."""
-        while True:
-            try:
-                self._dispatch()
-            except Exception:
-                _LOG.exception("life cycle")
-            self.poked.clear()
-            try:
-                async with asyncio.timeout(look_after(_TICK_S, len(self._mirrored))):
-                    await self.poked.wait()
-            except TimeoutError:
-                continue
-
-    async def close(self) -> None:
-        """Interrupt all work in progress."""
-        tasks = [*self._tasks, *(m.trouble for m in self._mirrored.values() if m.trouble is not None)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _dispatch(self) -> None:
-        if self.hub.maybe_fenced:
-            return
-        now = self.hub.clock()
-        groups: dict[PartitionState, list[Mirrored]] = {}
-        for key, record in self.records.items():
-            if record.owner != self.hub.me or key in self._busy or self._not_before.get(key, 0.0) > now:
-                continue
-            if record.state not in TO_BE_LED or key.mirror not in self.links:
-                continue
-            mirrored = self.attach(record)
-            if self._settled(record, mirrored):
-                continue
-            groups.setdefault(record.state, []).append(mirrored)
-        for state, group in groups.items():
-            self.start(self.work[state], group)
-
-    @staticmethod
-    def _settled(record: PartitionRecord, mirrored: Mirrored) -> bool:
-        if record.state is S.MIRRORING:  # an inquiry (`trouble`) holds the feed, and may give up leadership
-            led = mirrored.led  # held for another process that did not take it, or fed
-            return mirrored.trouble is not None or (led.leading and led.feed is Feed.SOURCE and led.limit is None)
-        if record.state is S.PAUSED:
-            return mirrored.led.leading
-        return False
-
-    def busy(self, key: PartitionKey) -> bool:
-        """Whether a partition is being worked on."""
-        return key in self._busy
-
-    def start(self, work: Work, group: Sequence[Mirrored]) -> None:
-        """Start work on these partitions; no other work on them starts meanwhile."""
-        keys = [self.key_of(mirrored) for mirrored in group]
-        self._busy.update(keys)
-
-        async def working() -> None:
-            try:
-                await work(group)
-            except (WireError, MirrorError, TimeoutError) as error:
-                _LOG.warning("%d partitions (%s, …): %s", len(group), group[0].name, error)
-                self._retry_later(keys)
-            except Exception:
-                _LOG.exception("%d partitions (%s, …)", len(group), group[0].name)
-                self._retry_later(keys)
-            finally:
-                self._busy.difference_update(keys)
-                self.poked.set()
-
-        task = asyncio.create_task(working())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _retry_later(self, keys: Iterable[PartitionKey]) -> None:
-        self._not_before.update(dict.fromkeys(keys, self.hub.clock() + _BACK_OFF_S))
-        asyncio.get_running_loop().call_later(_BACK_OFF_S, self.poked.set)
-
-
-def _forget_trouble(mirrored: Mirrored) -> None:
+def _cancel_inquiry(mirrored: Mirrored) -> None:
     """Cancel the inquiry into a refused offset, or the cut, that is in progress."""
-    if mirrored.trouble is not None:
-        mirrored.trouble.cancel()
+    if mirrored.inquiry is not None:
+        mirrored.inquiry.cancel()

@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from harness.wire.cluster import Metadata, PartitionMeta, TopicMeta
 from harness.wire.frames import WireError
+from harness.wire.metadata import Metadata, PartitionMeta, TopicMeta
 from mirrors.reference.server.hub import Hub
-from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.pace import poll_interval
 from mirrors.reference.server.partition import LedPartition
 
 _LOG = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 _EVERY_S: Final = 0.5
 _LEAST_BETWEEN_S: Final = 0.05
 _GONE_S: Final = 2.0  # brokers that have just started may not know a partition yet
-_BEHIND_S: Final = 1.0  # other brokers learn of an in-sync set later than the requester
+_ISR_DELAY_S: Final = 1.0  # other brokers learn of an in-sync set later than the requester
 
 
 class MetadataSnapshots:
@@ -37,15 +37,15 @@ class MetadataSnapshots:
         self._asking: asyncio.Task[Metadata] | None = None
         self._missed_since: dict[LedPartition, float] = {}
 
-    async def look(self) -> Metadata:
+    async def snapshot(self) -> Metadata:
         """Take a snapshot. A caller during a pending request waits for the next one. Raises WireError."""
         if self._asking is not None:
             await asyncio.wait({self._asking})
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._look())
+            self._asking = asyncio.create_task(self._take())
         return await asyncio.shield(self._asking)
 
-    async def _look(self) -> Metadata:
+    async def _take(self) -> Metadata:
         asked_at = self._hub.clock()
         found = await self._hub.destination.metadata()
         self.last = found
@@ -63,15 +63,15 @@ class MetadataSnapshots:
     async def keep(self) -> None:
         """Take snapshots until cancelled."""
         while True:
-            self._hub.look_now.clear()
+            self._hub.refresh_now.clear()
             try:
-                await self.look()
+                await self.snapshot()
             except WireError as error:
                 _LOG.warning("destination metadata: %s", error)
             await asyncio.sleep(_LEAST_BETWEEN_S)
             try:
-                async with asyncio.timeout(look_after(_EVERY_S, len(self._hub.partitions))):
-                    await self._hub.look_now.wait()
+                async with asyncio.timeout(poll_interval(_EVERY_S, len(self._hub.partitions))):
+                    await self._hub.refresh_now.wait()
             except TimeoutError:
                 continue
 
@@ -80,7 +80,7 @@ class MetadataSnapshots:
         deadline = self._hub.clock() + timeout_s
         while True:
             try:
-                found = await self.look()
+                found = await self.snapshot()
                 if condition(found):
                     return found
             except WireError as error:
@@ -101,13 +101,13 @@ class MetadataSnapshots:
             if led.leading:
                 _LOG.info("%s-%d: led by %s now", led.topic, led.partition, None if part is None else part.leader)
                 led.stand_down(-1 if part is None else part.leader_epoch)
-                self._hub.stir(led)
+                self._hub.recheck(led)
                 self._hub.reactions.poke()
             if part is not None:
                 led.isr, led.replicas = frozenset(part.isr), part.replicas
             return
         before = (led.isr, led.high_watermark)
-        known = led.leading and part.leader_epoch == led.leader_epoch and asked_at < led.isr_at + _BEHIND_S
+        known = led.leading and part.leader_epoch == led.leader_epoch and asked_at < led.isr_at + _ISR_DELAY_S
         isr = led.isr if known else part.isr
         if led.lead(epoch=part.leader_epoch, isr=isr, replicas=part.replicas, now=self._hub.clock()):
             _LOG.info("%s-%d: led here at epoch %d, isr %s", led.topic, led.partition, part.leader_epoch, part.isr)

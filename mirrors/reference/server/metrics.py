@@ -94,6 +94,6 @@ class Metrics:
             mirrored = self._life.mirrored(key)
             if mirrored is None or mirrored.led.high_watermark is None or not mirrored.view.known:
                 continue
-            behind = mirrored.view.high_watermark - mirrored.led.shifts.source(mirrored.led.high_watermark)
+            lag = mirrored.view.high_watermark - mirrored.led.shifts.source(mirrored.led.high_watermark)
             labels = {"mirror": key.mirror, "topic": key.topic, "partition": str(key.partition)}
-            yield labels, max(0, behind)
+            yield labels, max(0, lag)

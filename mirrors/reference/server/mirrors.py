@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from harness.core.errors import MirrorError
-from harness.wire.cluster import Cluster, TopicMeta
+from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
+from harness.wire.metadata import TopicMeta
 from mirrors.reference.server.design import ProducerIds
 from mirrors.reference.server.failback import CUT, agreed_offsets
 from mirrors.reference.server.leadership import Leadership
@@ -29,15 +30,17 @@ _START_S: Final = 60.0
 class Mirrors:
     """See the module. configs: mirror → its configuration."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: MetadataSnapshots, peers: Peers, leading: Leadership) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, snapshots: MetadataSnapshots, peers: Peers, leadership: Leadership
+    ) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
-        self._looking = looking
+        self._snapshots = snapshots
         self._peers = peers
-        self._leading = leading
+        self._leadership = leadership
         self.configs: dict[str, MirrorConfig] = {}
         self._reserved: set[str] = set()  # mirrors whose producer ids are already kept apart
-        self._refreshers: dict[str, asyncio.Task[Any]] = {}
+        self._refreshers: dict[str, asyncio.Task[None]] = {}
 
     async def load(self, stored: dict[str, MirrorConfig], configured: Sequence[MirrorConfig]) -> None:
         """Load the stored mirrors and those of the settings file; new ones among these are stored.
@@ -100,8 +103,8 @@ class Mirrors:
         count = len(topic.partitions)
         await self._peers.learn()
         owners = self._peers.owners(mirror, topic.name, count)
-        new = await self._leading.create(topic.name, count, {}, owners)
-        found = await self._looking.until(
+        new = await self._leadership.create(topic.name, count, {}, owners)
+        found = await self._snapshots.until(
             lambda meta: topic.name in meta.topics and len(meta.topics[topic.name].partitions) >= count,
             timeout_s=_START_S,
             what=f"topic {topic.name} on the destination",
@@ -144,7 +147,7 @@ class Mirrors:
             topic.name,
             topic.partitions,
             own=self._life.records.values(),
-            others=(await there.look()).values(),
+            others=(await there.read_records()).values(),
             own_cluster=self._hub.cluster_id,
             source_cluster=link.cluster_id,
         )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from harness.core.errors import MirrorError
 from harness.core.internal_topics import is_internal
-from harness.wire.aio import parse_addresses
+from harness.wire.addresses import parse_addresses
 from harness.wire.frames import WireError
 from mirrors.reference.server.states import PartitionState, allowed
 

@@ -10,9 +10,9 @@ import datetime
 import logging
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v17 import request as fetch
@@ -91,7 +91,7 @@ class Offsets:
 
     async def _last_stable(self, broker: int, asked: Sequence[LedPartition]) -> Mapping[LedPartition, Found]:
         """The last stable offsets as a follower has them: consumers may fetch there."""
-        topics: dict[uuid.UUID, list[Any]] = defaultdict(list)
+        topics: dict[uuid.UUID, list[fetch.FetchPartition]] = defaultdict(list)
         for led in asked:
             topics[led.topic_id].append(
                 fetch.FetchPartition(
@@ -116,13 +116,15 @@ class Offsets:
         }
 
     async def _by_time(self, broker: int, asked: Mapping[LedPartition, int]) -> Mapping[LedPartition, Found]:
-        topics: dict[str, list[Any]] = defaultdict(list)
+        topics: dict[str, list[offsets.ListOffsetsPartition]] = defaultdict(list)
         for led, timestamp in asked.items():
             topics[led.topic].append(
                 offsets.ListOffsetsPartition(partition_index=i32(led.partition), timestamp=i64(timestamp))
             )
         request = offsets.ListOffsetsRequest(
-            replica_id=BrokerId(_DEBUGGING_REPLICA), isolation_level=i8(0), topics=_topics(topics.items())
+            replica_id=BrokerId(_DEBUGGING_REPLICA),
+            isolation_level=i8(0),
+            topics=tuple(offsets.ListOffsetsTopic(name=TopicName(t), partitions=tuple(p)) for t, p in topics.items()),
         )
         answer = await self._hub.destination.call_broker(broker, request)
         by_key = {(led.topic, led.partition): led for led in asked}
@@ -132,7 +134,3 @@ class Offsets:
             for part in topic.partitions
             if (one := by_key.get((str(topic.name), int(part.partition_index))))
         }
-
-
-def _topics(parts: Iterable[tuple[str, list[Any]]]) -> tuple[Any, ...]:
-    return tuple(offsets.ListOffsetsTopic(name=TopicName(name), partitions=tuple(of)) for name, of in parts)

@@ -19,6 +19,6 @@ def rest(size: int, passed_s: float) -> float:
     return max(0.0, PACE_S - passed_s) if size < SMALL_BYTES else 0.0
 
 
-def look_after(least_s: float, partitions: int) -> float:
+def poll_interval(least_s: float, partitions: int) -> float:
     """Seconds between two periodic snapshots with this many partitions."""
     return least_s + partitions * _PARTITION_S

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.model import PartitionKey
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 
 def owner(key: PartitionKey, live: Iterable[int]) -> int:
@@ -28,15 +28,15 @@ def _weight(key: PartitionKey, process: int) -> bytes:
 class Peers:
     """The processes of one destination, as this one sees them."""
 
-    def __init__(self, lifecycle: Lifecycle, looking: MetadataSnapshots) -> None:
+    def __init__(self, lifecycle: Lifecycle, snapshots: MetadataSnapshots) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
-        self._looking = looking
+        self._snapshots = snapshots
         self._alone = True  # no other process has ever been seen
 
     def live(self) -> frozenset[int]:
         """Processes that the controller has unfenced; this one always."""
-        meta = self._looking.last
+        meta = self._snapshots.last
         others = () if meta is None else (b for b in meta.brokers if b >= FIRST_MIRROR_ID)
         found = frozenset({self._hub.me, *others})
         self._alone = self._alone and len(found) == 1

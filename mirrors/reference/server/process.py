@@ -19,10 +19,12 @@ from mirrors.reference.server.hub import Hub, Reactions
 from mirrors.reference.server.isr_keeper import IsrKeeper
 from mirrors.reference.server.leader_epochs import DUE, LeaderEpochs
 from mirrors.reference.server.leadership import Leadership
+from mirrors.reference.server.led_logs import LedLogs
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.peers import Peers
+from mirrors.reference.server.preparing import Preparing
 from mirrors.reference.server.reassignment import Reassignment
 from mirrors.reference.server.registration import Registration
 from mirrors.reference.server.settings import Settings
@@ -30,8 +32,10 @@ from mirrors.reference.server.sharing import Sharing
 from mirrors.reference.server.stages import Stages
 from mirrors.reference.server.state_store import StateStore
 from mirrors.reference.server.steps import CrashPoints, kill_process
+from mirrors.reference.server.stopping import Stopping
 from mirrors.reference.server.strays import Strays, create_coordinator_topics
 from mirrors.reference.server.sync_groups import GroupSync
+from mirrors.reference.server.work_loop import WorkLoop
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,37 +53,37 @@ class MirrorProcess:
         )
         self.crash = CrashPoints(settings.crash_at, kill=kill)
         self.lifecycle = Lifecycle(self.hub, self.store, self.crash)
-        self.looking = MetadataSnapshots(self.hub)
-        self.peers = Peers(self.lifecycle, self.looking)
+        self.snapshots = MetadataSnapshots(self.hub)
+        self.peers = Peers(self.lifecycle, self.snapshots)
         self.audit = AuditLog()
         self.guard = Guard(self.lifecycle, self.peers, self.audit)
-        self.leading = Leadership(self.hub, self.looking)
-        self.mirrors = Mirrors(self.lifecycle, self.looking, self.peers, self.leading)
+        self.leadership = Leadership(self.hub, self.snapshots)
+        self.mirrors = Mirrors(self.lifecycle, self.snapshots, self.peers, self.leadership)
         self.groups = GroupSync(self.mirrors, self.lifecycle, self.audit, self.guard)
-        self.leader_epochs = LeaderEpochs(self.hub, self.looking, self.leading)
-        self.stages = Stages(
+        self.leader_epochs = LeaderEpochs(self.hub, self.snapshots, self.leadership)
+        logs = LedLogs(self.lifecycle, self.leadership, self.leader_epochs)
+        stages = Stages(
             self.lifecycle,
-            self.looking,
-            self.leading,
-            self.leader_epochs,
-            guard=self.guard,
-            last_sync=self.groups.sync_last,
+            logs,
+            preparing=Preparing(self.lifecycle, logs, guard=self.guard),
+            stopping=Stopping(self.lifecycle, self.snapshots, logs, guard=self.guard, last_sync=self.groups.sync_last),
         )
-        self.troubles = DivergenceHandler(self.lifecycle, self.leader_epochs)
-        handing_over = Reassignment(self.lifecycle, hold=self.stages.hold)
-        self.sharing = Sharing(self.lifecycle, self.looking, self.peers, handing_over)
+        self.work_loop = WorkLoop(self.lifecycle, stages.work)
+        self.divergence = DivergenceHandler(self.lifecycle, self.leader_epochs)
+        reassignment = Reassignment(self.lifecycle, self.work_loop, hold=stages.hold)
+        self.sharing = Sharing(self.lifecycle, self.snapshots, self.peers, reassignment)
         self.control = Control(settings, self.mirrors, self.lifecycle, self.peers, self.guard, self.groups, self.audit)
         self.registration = Registration(self.hub)
         self.isr = IsrKeeper(self.hub)
-        self.strays = Strays(self.hub, self.looking)
-        self.answers = Answers(self.hub, self.looking.look)
+        self.strays = Strays(self.hub, self.snapshots)
+        self.answers = Answers(self.hub, self.snapshots.snapshot)
         self.server = self.answers.server()
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self.hub.reactions = Reactions(
             poke=self.lifecycle.poked.set,
             save_source_epochs=self.lifecycle.save_source_epochs,
-            out_of_range=self.troubles.out_of_range,
-            diverged=self.troubles.diverged,
+            out_of_range=self.divergence.out_of_range,
+            diverged=self.divergence.diverged,
             epoch_due=DUE[self.hub.design.epoch_bump],
             raise_epoch=lambda mirrored, epoch: self.leader_epochs.raise_to(mirrored.led, epoch),
         )
@@ -102,9 +106,9 @@ class MirrorProcess:
         if self.lifecycle.records:  # others may have taken over while this one waited to be registered again
             self.lifecycle.renew((await self.store.load())[0])
             if not self.peers.alone:
-                hub.doubt()
+                hub.suspect_fencing()
         _LOG.info("registered as broker %d, epoch %d", hub.me, hub.broker_epoch)
-        for part in (self.looking, self.isr, self.strays, self.sharing, self.lifecycle):
+        for part in (self.snapshots, self.isr, self.strays, self.sharing, self.work_loop):
             self._keep(part.keep())
         for loop in self.control.loops():
             self._keep(loop)
@@ -128,7 +132,7 @@ class MirrorProcess:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.mirrors.close()
-        await self.lifecycle.close()
+        await self.work_loop.close()
         for session in self.hub.sessions:
             await self.hub.end_session(session)
         await self.server.close()

@@ -15,12 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from harness.wire.cluster import Metadata
+from harness.wire.metadata import Metadata
 from mirrors.reference.server.destination import reassign_replicas
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 from mirrors.reference.server.source import Mirrored
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.work_loop import WorkLoop
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,9 +34,10 @@ _LOAD_S: Final = 1.0  # between reads of the state topic
 class Reassignment:
     """See the module."""
 
-    def __init__(self, lifecycle: Lifecycle, *, hold: Hold) -> None:
+    def __init__(self, lifecycle: Lifecycle, loop: WorkLoop, *, hold: Hold) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
+        self._loop = loop
         self._hold = hold
         self._loaded_at = -_LOAD_S
 
@@ -44,7 +46,7 @@ class Reassignment:
         for process, keys in leaving.items():
             group = [m for m in map(self._life.mirrored, keys) if m is not None and m.led.leading]
             if group:
-                self._life.start(partial(self._give, process=process), group)
+                self._loop.start(partial(self._give, process=process), group)
 
     async def push(self, meta: Metadata) -> None:
         """Move leadership of handed-over partitions to their new owners, and drop what moved. Raises WireError."""
@@ -98,7 +100,7 @@ class Reassignment:
         )
 
     async def _give(self, group: Sequence[Mirrored], *, process: int) -> None:
-        level = await self._hold(group)
-        records = [self._life.record_of(mirrored) for mirrored in level]
+        replicated = await self._hold(group)
+        records = [self._life.record_of(mirrored) for mirrored in replicated]
         await self._life.save([replace(record, owner=process, fence=record.fence + 1) for record in records])
-        _LOG.info("%d of %d partitions are handed to process %d", len(level), len(group), process)
+        _LOG.info("%d of %d partitions are handed to process %d", len(replicated), len(group), process)

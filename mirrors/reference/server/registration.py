@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.api_versions.v4 import request as api_versions
 from kio.schema.broker_heartbeat.v1 import request as heartbeat
+from kio.schema.broker_heartbeat.v1.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4 import request as registration
 from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId
@@ -70,14 +71,14 @@ class Registration:
                 answer = await self.beat()
                 if answer.error_code is not ErrorCode.none:
                     _LOG.warning("heartbeat refused: %s; registering again", answer.error_code.name)
-                    self._hub.doubt()
+                    self._hub.suspect_fencing()
                     self._incarnation = uuid.uuid4()
                     await self.register()
             except (WireError, MirrorError) as error:
                 _LOG.warning("heartbeat: %s", error)
             await asyncio.sleep(self._hub.settings.heartbeat_s)
 
-    async def beat(self, *, shut_down: bool = False) -> Any:
+    async def beat(self, *, shut_down: bool = False) -> BrokerHeartbeatResponse:
         """One heartbeat. Raises WireError."""
         request = heartbeat.BrokerHeartbeatRequest(
             broker_id=BrokerId(self._hub.me),
@@ -87,7 +88,7 @@ class Registration:
             want_shut_down=shut_down,
         )
         sent_at = self._hub.clock()
-        answer = await self._hub.destination.call_controller(request, timeout_s=2)
+        answer: BrokerHeartbeatResponse = await self._hub.destination.call_controller(request, timeout_s=2)
         if answer.error_code is ErrorCode.none:
             self._hub.on_heartbeat_ack(sent_at)
             if bool(answer.is_fenced) != self.fenced:

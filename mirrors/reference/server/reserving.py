@@ -25,7 +25,7 @@ from kio.static.primitive import i32Timedelta, i64
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
 from mirrors.reference.server.hub import Hub
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from kio.schema.fetch.v13 import request as fetch
 from kio.schema.types import BrokerId
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from harness.wire.batches import headers
+from harness.wire.batch_headers import headers
 from harness.wire.frames import WireError
 from mirrors.reference.server.design import Resume
 from mirrors.reference.server.source import Mirrored

@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from harness.core.errors import UsageError
 from mirrors.reference.server.design import Design, design_from
 from mirrors.reference.server.model import MirrorConfig
 
 LOG_DIR_NAMESPACE = uuid.UUID("6a3f2c1e-5d0b-4c58-9f57-3d1c2b4a9e10")
+FIRST_MIRROR_ID: Final = 100  # broker ids from here on are mirror processes: they hold no log
 CLIENTS, REPLICATION = "CLIENTS", "REPL"
 
 

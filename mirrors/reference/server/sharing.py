@@ -26,7 +26,7 @@ from mirrors.reference.server.states import PartitionState
 _LOG = logging.getLogger(__name__)
 
 _EVERY_S: Final = 1.0
-_HURRY_S: Final = 0.1  # while nothing may be done because the records are stale
+_STALE_S: Final = 0.1  # while nothing may be done because the records are stale
 _GONE_S: Final = 2.0  # how long a process is missing before its partitions are taken over
 _SETTLED_S: Final = 5.0  # how long the live processes must be the same before partitions move between them
 
@@ -51,13 +51,13 @@ class Sharing:
     """Takes over from processes that are gone, and gives to those that have less than their share."""
 
     def __init__(
-        self, lifecycle: Lifecycle, looking: MetadataSnapshots, peers: Peers, handing_over: Reassignment
+        self, lifecycle: Lifecycle, snapshots: MetadataSnapshots, peers: Peers, reassignment: Reassignment
     ) -> None:
         self._life = lifecycle
         self._hub = lifecycle.hub
-        self._looking = looking
+        self._snapshots = snapshots
         self._peers = peers
-        self._handing_over = handing_over
+        self._reassignment = reassignment
         self._met: set[int] = (
             set()
         )  # processes that were alive: they may have partitions that this one has not heard of
@@ -67,14 +67,14 @@ class Sharing:
     async def keep(self) -> None:
         """Until cancelled."""
         await asyncio.sleep(self._pause())
-        await keep("sharing", self._pause, self._look)
+        await keep("sharing", self._pause, self._check)
 
     def _pause(self) -> float:
-        return _HURRY_S if self._hub.records_are_stale else _EVERY_S
+        return _STALE_S if self._hub.records_are_stale else _EVERY_S
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         now, live = self._hub.clock(), self._peers.live()
-        meta = self._looking.last
+        meta = self._snapshots.last
         if meta is None or self._hub.me not in meta.brokers:
             return  # fenced: others will consider this one gone
         if self._hub.records_are_stale:
@@ -92,9 +92,9 @@ class Sharing:
                 self._met.discard(process)
         for process in live & set(self._missed_since):
             del self._missed_since[process]
-        await self._handing_over.adopt(meta)
+        await self._reassignment.adopt(meta)
         self._share(now, live)
-        await self._handing_over.push(meta)
+        await self._reassignment.push(meta)
 
     async def _renew(self) -> bool:
         """Others may have taken over from this process: read the stored records again."""
@@ -114,17 +114,17 @@ class Sharing:
             self._together = (live, now)
         elif now - self._together[1] >= _SETTLED_S:
             wanted = leaving(self._life.records, me=self._hub.me, live=live)
-            self._handing_over.give({to: [key for key in keys if self._fed(key)] for to, keys in wanted.items()})
+            self._reassignment.give({to: [key for key in keys if self._fed(key)] for to, keys in wanted.items()})
 
     def _fed(self, key: PartitionKey) -> bool:
         mirrored = self._life.mirrored(key)
-        return mirrored is not None and mirrored.led.feed is Feed.SOURCE and not self._life.busy(key)
+        return mirrored is not None and mirrored.led.feed is Feed.SOURCE and key not in self._life.busy
 
     async def _take_over(self, process: int, live: frozenset[int]) -> None:
         stored, _ = await self._life.store.load()
-        if process in (await self._looking.look()).brokers:
+        if process in (await self._snapshots.snapshot()).brokers:
             return  # it is back
-        await self._handing_over.take_in(stored)
+        await self._reassignment.take_in(stored)
         mine = []
         for key, record in stored.items():
             if record.owner == process and owner(key, live) == self._hub.me:

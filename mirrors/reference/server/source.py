@@ -17,10 +17,11 @@ from kio.schema.offset_for_leader_epoch.v4 import request as epoch_ends
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from harness.wire.cluster import Cluster, TopicMeta
+from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
+from harness.wire.metadata import TopicMeta
 from mirrors.reference.server.epochs import EpochList
-from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.pace import poll_interval
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.stamping import Stamp
 
@@ -58,7 +59,7 @@ class Mirrored:
     view: SourceView = field(default_factory=SourceView)
     check_epochs: bool = True  # send the epoch of the last record, so that the source reports where its log diverged
     resumed: bool = False  # it was mirrored before this process started, and has not resumed yet
-    trouble: asyncio.Task[None] | None = None  # finds out why the source refused an offset
+    inquiry: asyncio.Task[None] | None = None  # finds out why the source refused an offset
 
     @property
     def name(self) -> str:
@@ -85,7 +86,7 @@ class SourceLink:
         """(broker to fetch from, leader epoch), None without a leader."""
         meta = self.topics.get(topic)
         found = None if meta is None else meta.partitions.get(partition)
-        if found is None or found.leader < 0:
+        if found is None or found.leader is None:
             return None
         preferred = self._preferred.get((topic, partition))
         if preferred is not None and self._clock() < preferred[1]:
@@ -137,7 +138,7 @@ class SourceLink:
                 _LOG.info("mirror %s: source metadata: %s", self.mirror, error)
             await asyncio.sleep(_LEAST_BETWEEN_S)
             try:
-                async with asyncio.timeout(look_after(_REFRESH_S, self.partitions)):
+                async with asyncio.timeout(poll_interval(_REFRESH_S, self.partitions)):
                     await self._stale.wait()
             except TimeoutError:
                 continue
@@ -167,7 +168,7 @@ class SourceLink:
     def _leader_or_error(self, topic: str, partition: int) -> tuple[int, int]:
         meta = self.topics.get(topic)
         found = None if meta is None else meta.partitions.get(partition)
-        if found is None or found.leader < 0:
+        if found is None or found.leader is None:
             self.distrust(topic, partition)
             raise WireError(f"{topic}-{partition} has no leader at the source")
         return found.leader, found.leader_epoch

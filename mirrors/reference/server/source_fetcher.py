@@ -3,8 +3,8 @@
 A poll asks for every partition of the session that the broker leads, from the end of what was fetched already, in a
 fetch session of its own (see source_session): idle partitions cost nothing. Bytes held for a follower are bounded by
 `budget`; beyond it no poll is sent until the follower has taken some. A poll's answer is stamped (see stamping) and put
-at the cursors it was sent for. Only cursors that were stirred are checked, and all of them now and then. After a poll
-that brought little the next one waits a moment (see pace): many small answers would cost more than they bring.
+at the cursors it was sent for. Only cursors that were marked for it are checked, and all of them now and then. After a
+poll that brought little the next one waits a moment (see pace): many small answers would cost more than they bring.
 
 Followers at the same offset share one fetch: what one follower's feeder (the *first*, see `Hub.first`) fetches from an
 offset on, others with the same offset do not fetch, and get the same chunk. A feeder fetches for itself where its
@@ -24,7 +24,7 @@ from kio.schema.errors import ErrorCode
 
 from harness.wire.frames import WireError
 from mirrors.reference.server.follower_sessions import Cursor, Session, Sessions
-from mirrors.reference.server.pace import look_after, rest
+from mirrors.reference.server.pace import poll_interval, rest
 from mirrors.reference.server.partition import Feed, LedPartition
 from mirrors.reference.server.source import Mirrored, SourceLink
 from mirrors.reference.server.source_session import Asked, SourceKey, SourceSession
@@ -62,7 +62,7 @@ class Forwarding(Protocol):
 
     def first(self) -> Feeder | None: ...  # noqa: D102
     def feeds(self, session: Session) -> bool: ...  # noqa: D102
-    def stir(self, led: LedPartition) -> None: ...  # noqa: D102
+    def recheck(self, led: LedPartition) -> None: ...  # noqa: D102
     def mirrored_of(self, led: LedPartition) -> Mirrored | None: ...  # noqa: D102
     def source_seen(self, mirrored: Mirrored, part: Any) -> None: ...  # noqa: D102
     def source_refused(self, mirrored: Mirrored, offset: int) -> None: ...  # noqa: D102
@@ -102,7 +102,7 @@ class Feeder:
         try:
             while True:
                 self._session.wants.clear()
-                for cursor in self._to_look_at():
+                for cursor in self._cursors_to_recheck():
                     self._place(cursor)
                 for source in self._sources.values():
                     if source.poll is None and source.session.asked and self._session.held < self._budget:
@@ -119,20 +119,20 @@ class Feeder:
 
     # --- what to ask for ---------------------------------------------------------------------------------------
 
-    def _to_look_at(self) -> list[Cursor]:
+    def _cursors_to_recheck(self) -> list[Cursor]:
         """The cursors whose fetch may have to change."""
         session, now = self._session, self._hub.clock()
-        stirred, session.stirred = session.stirred, {}
+        to_recheck, session.to_recheck = session.to_recheck, {}
         versions = {link: link.version for link in self._versions}
         first, self._first = self._first, self._hub.first()
-        long_ago = now - self._all_at >= look_after(_ALL_S, len(session.cursors))
-        if session.look_over or first is not self._first or long_ago or versions != self._versions:
-            session.look_over, self._all_at, self._versions, self._later = False, now, versions, []
+        long_ago = now - self._all_at >= poll_interval(_ALL_S, len(session.cursors))
+        if session.recheck_all or first is not self._first or long_ago or versions != self._versions:
+            session.recheck_all, self._all_at, self._versions, self._later = False, now, versions, []
             return [*session.cursors.values(), *(c for c in self._at if session.cursors.get(c.key) is not c)]
         due = [cursor for cursor in self._later if cursor.not_before <= now]
         if due:
             self._later = [cursor for cursor in self._later if cursor.not_before > now]
-        return [*stirred, *due]
+        return [*to_recheck, *due]
 
     def _place(self, cursor: Cursor) -> None:
         """Fetch a cursor's partition from its leader at the cursor's offset; or not at all."""
@@ -140,7 +140,7 @@ class Feeder:
         old = self._at.get(cursor)
         before = None if old is None else old[0].session.asked.get(old[1])
         if self._first is self and before is not None and (found is None or found[1].generation != before.generation):
-            self._hub.stir(before.mirrored.led)  # others got what this one fetched
+            self._hub.recheck(before.mirrored.led)  # others got what this one fetched
         if old is not None and (found is None or found[0] is not old[0] or found[1].key != old[1]):
             old[0].session.drop(old[1])
             del self._at[cursor]
@@ -163,7 +163,7 @@ class Feeder:
         if cursor.next_offset > led.cuts.get(self._session.follower, cursor.next_offset):
             return None  # it has not truncated yet, and may be dead
         mirrored = self._hub.mirrored_of(led)
-        if mirrored is None or mirrored.trouble is not None:
+        if mirrored is None or mirrored.inquiry is not None:
             return None
         if self._first is not None and self._first is not self and self._first.brings(cursor):
             return None
@@ -219,8 +219,8 @@ class Feeder:
 
     async def _take(self, source: Source, answer: Any) -> int:
         """Forwards the records of an answer; returns how many bytes they have."""
-        troubled = not source.session.took(answer)
-        if troubled:
+        refused = not source.session.took(answer)
+        if refused:
             _LOG.info(
                 "mirror %s: broker %d: the fetch session is restarted: %s",
                 source.link.mirror,
@@ -230,14 +230,14 @@ class Feeder:
         brought: list[tuple[Asked, Stamped]] = []
         for topic in answer.responses:
             for part in topic.partitions:
-                one = source.session.told.get((topic.topic_id, int(part.partition_index)))
+                one = source.session.sent.get((topic.topic_id, int(part.partition_index)))
                 # Sent before a cut: its error was handled already.
                 if one is not None and one.cursor.generation == one.generation:
-                    troubled = self._take_partition(source.link, one, part, brought) or troubled
+                    refused = self._take_partition(source.link, one, part, brought) or refused
                 if one is not None:
-                    self._session.stir(one.cursor)
+                    self._session.recheck(one.cursor)
         await self._hand_on(brought)
-        if troubled:
+        if refused:
             await asyncio.sleep(_RETRY_S)
         return sum(len(made.chunk.records) for _, made in brought)
 

@@ -49,11 +49,11 @@ class Asked:
 
 
 class SourceSession:
-    """See the module. asked: what is wanted now; told: what the broker has in its session."""
+    """See the module. asked: what is wanted now; sent: what the broker has in its session."""
 
     def __init__(self) -> None:
         self.asked: dict[SourceKey, Asked] = {}
-        self.told: dict[SourceKey, Asked] = {}
+        self.sent: dict[SourceKey, Asked] = {}
         self._changed: set[SourceKey] = set()
         self._number = _NO_SESSION
         self._epoch = _FIRST_EPOCH
@@ -62,7 +62,7 @@ class SourceSession:
         """This partition is wanted, from here on."""
         key = one.key
         self.asked[key] = one
-        if self.told.get(key) == one:
+        if self.sent.get(key) == one:
             self._changed.discard(key)
         else:
             self._changed.add(key)
@@ -73,16 +73,16 @@ class SourceSession:
             self._changed.add(key)
 
     def request(self, *, isolation: int, max_bytes: int, wait_s: float) -> fetch.FetchRequest:
-        """The next request; its partitions count as told. `took` or `reset` has to follow."""
+        """The next request; its partitions count as sent. `took` or `reset` has to follow."""
         if self._epoch == _FIRST_EPOCH:
-            self.told = {}
+            self.sent = {}
             self._changed = set(self.asked)
-        told = [self.asked[key] for key in self._changed if key in self.asked]
-        forgotten = [key for key in self._changed if key not in self.asked and key in self.told]
+        changed = [self.asked[key] for key in self._changed if key in self.asked]
+        forgotten = [key for key in self._changed if key not in self.asked and key in self.sent]
         self._changed.clear()
         for key in forgotten:
-            del self.told[key]
-        self.told.update((one.key, one) for one in told)
+            del self.sent[key]
+        self.sent.update((one.key, one) for one in changed)
         return fetch.FetchRequest(
             replica_id=BrokerId(-1),
             max_wait=i32Timedelta.parse(datetime.timedelta(seconds=wait_s)),
@@ -93,7 +93,7 @@ class SourceSession:
             session_epoch=i32(self._epoch),
             topics=tuple(
                 fetch.FetchTopic(topic_id=topic_id, partitions=tuple(parts))
-                for topic_id, parts in _by_topic(told).items()
+                for topic_id, parts in _by_topic(changed).items()
             ),
             forgotten_topics_data=tuple(
                 fetch.ForgottenTopic(topic_id=topic_id, partitions=tuple(i32(p) for t, p in forgotten if t == topic_id))
@@ -117,9 +117,9 @@ class SourceSession:
         self._number, self._epoch = _NO_SESSION, _FIRST_EPOCH
 
 
-def _by_topic(told: list[Asked]) -> dict[uuid.UUID, list[fetch.FetchPartition]]:
+def _by_topic(asked: list[Asked]) -> dict[uuid.UUID, list[fetch.FetchPartition]]:
     topics: dict[uuid.UUID, list[fetch.FetchPartition]] = {}
-    for one in told:
+    for one in asked:
         mirrored = one.mirrored
         source = mirrored.led.shifts.source(one.offset)
         topics.setdefault(mirrored.source_topic_id, []).append(

@@ -14,7 +14,7 @@ from kio.schema.types import TransactionalId
 
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _UNDECIDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _GONE: Final = frozenset({ErrorCode.transactional_id_not_found, ErrorCode.not_coordinator})
@@ -45,9 +45,9 @@ async def _of(cluster: Cluster, broker: int, topics: Collection[str]) -> set[Und
     ids = tuple(TransactionalId(one.transactional_id) for one in answer.transaction_states)
     if not ids:
         return set()
-    told = await cluster.call_broker(broker, describe.DescribeTransactionsRequest(transactional_ids=ids))
+    answer = await cluster.call_broker(broker, describe.DescribeTransactionsRequest(transactional_ids=ids))
     found = set()
-    for one in told.transaction_states:
+    for one in answer.transaction_states:
         if one.error_code in _GONE:
             continue
         if one.error_code is not ErrorCode.none:

@@ -13,14 +13,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from harness.wire.batches import (
-    NO_PRODUCER_ID,
-    BatchHeader,
-    headers,
-    set_base_offset,
-    set_leader_epoch,
-    set_producer_id,
-)
+from harness.wire.batch_headers import BatchHeader, headers
+from harness.wire.batches import NO_PRODUCER_ID, set_base_offset, set_leader_epoch, set_producer_id
 from mirrors.reference.server.follower_sessions import Chunk
 from mirrors.reference.server.partition import LedPartition
 
@@ -132,7 +126,7 @@ def stamp(records: bytes, *, offset: int, partition: LedPartition, policy: Stamp
             out = bytearray(records)
         if out is not None:
             _apply(out, batch, changes)
-        first = batch.start if first < 0 else first
+        first = batch.position if first < 0 else first
         stop, end = batch.end, next_offset
     if first < 0:
         return None

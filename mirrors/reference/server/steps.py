@@ -42,6 +42,11 @@ STEPS: Final = (
 )
 
 
+def steps_of(prefix: str) -> tuple[str, ...]:
+    """The steps with this prefix, in order."""
+    return tuple(step for step in STEPS if step.startswith(prefix))
+
+
 def kill_process() -> NoReturn:
     """End at once by SIGKILL: nothing is closed or reported."""
     os._exit(KILLED)

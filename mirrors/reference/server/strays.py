@@ -10,14 +10,15 @@ import asyncio
 import logging
 from typing import Final
 
-from harness.wire.cluster import GROUP, SHARE, TRANSACTION, Cluster, Metadata
+from harness.wire.cluster import GROUP, SHARE, TRANSACTION, Cluster
 from harness.wire.frames import WireError
+from harness.wire.metadata import Metadata
 from mirrors.reference.server.destination import reassign_replicas
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.periodic import keep
-from mirrors.reference.server.state_store import FIRST_MIRROR_ID
+from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,9 +46,9 @@ async def create_coordinator_topics(cluster: Cluster) -> None:
 class Strays:
     """Moves strays away. The ISR keeper first lets the new replica join the in-sync set here."""
 
-    def __init__(self, hub: Hub, looking: MetadataSnapshots) -> None:
+    def __init__(self, hub: Hub, snapshots: MetadataSnapshots) -> None:
         self._hub = hub
-        self._looking = looking
+        self._snapshots = snapshots
         self._since: dict[LedPartition, float] = {}
 
     async def keep(self) -> None:
@@ -55,11 +56,11 @@ class Strays:
         await keep("strays", _EVERY_S, self._move)
 
     async def _move(self) -> None:
-        meta = self._looking.last
-        if meta is None or not self._looking.strays:
+        meta = self._snapshots.last
+        if meta is None or not self._snapshots.strays:
             return
         left, wanted = [], {}
-        for led in self._looking.strays:
+        for led in self._snapshots.strays:
             topic = meta.topics.get(led.topic)
             part = None if topic is None or topic.topic_id != led.topic_id else topic.partitions.get(led.partition)
             if led.topic in self._hub.expected_topics:
@@ -74,12 +75,12 @@ class Strays:
             ):
                 continue
             wanted[led.topic, led.partition] = _real_replicas(meta, led, part.replicas)
-        self._looking.strays[:] = left
+        self._snapshots.strays[:] = left
         refused = await reassign_replicas(self._hub.destination, wanted)
         if refused:
             _LOG.info("strays stay: %s", dict(list(refused.items())[:3]))
         if wanted:
-            self._hub.look_now.set()
+            self._hub.refresh_now.set()
 
 
 def _real_replicas(meta: Metadata, led: LedPartition, replicas: tuple[int, ...]) -> list[int]:

@@ -21,7 +21,7 @@ from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import MirrorConfig, PartitionKey, PartitionRecord
 from mirrors.reference.server.peers import Peers, owner
-from mirrors.reference.server.topics import CARRIED
+from mirrors.reference.server.topics import MIRRORED_STATES
 
 _LOG = logging.getLogger(__name__)
 _NOTE: Final = "acls"
@@ -70,14 +70,14 @@ def acl_changes(
     brought: Bindings,
     pattern: str,
     topics: Iterable[str],
-    carried: bool,
+    mirrored: bool,
 ) -> AclChanges:
     """The changes of one sync. pattern: for the one-line form of the source's rules.
 
-    topics: the mirrored ones; their guards are neither synced nor deleted. carried: whether any partition is mirrored
+    topics: the mirrored ones; their guards are neither synced nor deleted. mirrored: whether any partition is mirrored
     now; while all are stopped, nothing changes.
     """
-    if not carried:
+    if not mirrored:
         return AclChanges()
     names = set(topics)
     ours = {b for b in source | destination if is_guard(b, names)}
@@ -86,9 +86,9 @@ def acl_changes(
     return POLICY[policy](source, destination - ours, brought, wanted)
 
 
-def any_carried(records: Iterable[PartitionRecord]) -> bool:
+def any_mirrored(records: Iterable[PartitionRecord]) -> bool:
     """Whether any partition is mirrored, or about to be."""
-    return any(record.state in CARRIED for record in records)
+    return any(record.state in MIRRORED_STATES for record in records)
 
 
 class AclSyncing:
@@ -113,7 +113,7 @@ class AclSyncing:
     async def sync(self, config: MirrorConfig, *, alone: bool = True) -> None:
         """One mirror once. alone: no other process has partitions. Raises WireError or MirrorError."""
         records = await self._records(config.name, alone)
-        if not any_carried(records):
+        if not any_mirrored(records):
             return
         source = await bindings_of(self._life.links[config.name].cluster)
         if source is None:
@@ -131,7 +131,7 @@ class AclSyncing:
                 brought=brought,
                 pattern=config.acls,
                 topics={record.key.topic for record in records},
-                carried=any_carried(records),
+                mirrored=any_mirrored(records),
             )
             if changes:
                 await self._make(config.name, changes, brought)

@@ -20,7 +20,7 @@ from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import MirrorConfig, PartitionRecord
 from mirrors.reference.server.states import PartitionState
-from mirrors.reference.server.topics import CARRIED
+from mirrors.reference.server.topics import MIRRORED_STATES
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ LOCAL: Final = frozenset({"leader.replication.throttled.replicas", "follower.rep
 """Entries that refer to brokers of their own cluster."""
 
 SYNCED: Final[Mapping[Toggle, frozenset[PartitionState]]] = {
-    Toggle.OFF: CARRIED,
-    Toggle.ON: CARRIED | {PartitionState.STOPPED},
+    Toggle.OFF: MIRRORED_STATES,
+    Toggle.ON: MIRRORED_STATES | {PartitionState.STOPPED},
 }
 """config_sync_after_stop → states in which a topic's configuration is synced."""
 

@@ -35,7 +35,7 @@ from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import MirrorConfig
 from mirrors.reference.server.partition import LedPartition
 from mirrors.reference.server.states import PartitionState
-from mirrors.reference.server.topics import CARRIED
+from mirrors.reference.server.topics import MIRRORED_STATES
 
 _LOG = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class GroupSync:
         for config in list(self._mirrors.configs.values()):
             await self.sync(config)
 
-    async def sync(self, config: MirrorConfig, states: Collection[PartitionState] = CARRIED) -> None:
+    async def sync(self, config: MirrorConfig, states: Collection[PartitionState] = MIRRORED_STATES) -> None:
         """One mirror once, for its partitions in these states. Raises WireError.
 
         One at a time: another sync's older snapshot of the source would revert what this one wrote.

@@ -13,18 +13,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from harness.wire.cluster import TopicMeta
+from harness.wire.metadata import TopicMeta
 from mirrors.reference.server.audit import AuditLog, EventKind
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
-from mirrors.reference.server.pace import look_after
+from mirrors.reference.server.pace import poll_interval
 from mirrors.reference.server.states import PartitionState
 
 _LOG = logging.getLogger(__name__)
 
 S = PartitionState
-CARRIED: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED})
+MIRRORED_STATES: Final = frozenset({S.PREPARING, S.MIRRORING, S.PAUSING, S.PAUSED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +44,10 @@ def topic_changes(
     nothing: a broker that has just started may not know it yet.
     """
     known = list(records)
-    carried = [record for record in known if record.state in CARRIED]
+    mirrored = [record for record in known if record.state in MIRRORED_STATES]
     count = Counter(record.key.topic for record in known)  # those that were stopped or failed are not new
     failed: dict[PartitionKey, str] = {}
-    for record in carried:
+    for record in mirrored:
         key = record.key
         found = source.get(key.topic)
         if found is None:
@@ -58,7 +58,7 @@ def topic_changes(
                 f"topic {key.topic} was deleted and created again on the source: its ID was {record.source_topic_id} "
                 f"and is {found.topic_id}"
             )
-    alive = {record.key.topic for record in carried} - {key.topic for key in failed}
+    alive = {record.key.topic for record in mirrored} - {key.topic for key in failed}
     grown = [n for n, c in count.items() if n in source and n in alive and len(source[n].partitions) > c]
     return TopicChanges(grown=tuple(sorted(grown)), failed=failed)
 
@@ -84,25 +84,25 @@ class Discovery:
         self._missed: dict[str, dict[str, float]] = {}  # mirror → topics missing in every snapshot since a time
         self._judged_at: dict[str, float] = {}  # time of the last source metadata that was compared
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Once over all mirrors. Raises WireError or MirrorError."""
         for mirror in list(self._mirrors.configs):
-            await self._look(mirror)
+            await self._poll(mirror)
 
-    async def _look(self, mirror: str) -> None:
+    async def _poll(self, mirror: str) -> None:
         life, every = self._life, self._every_s
         link = life.links[mirror]
-        oldest = look_after(every, link.partitions)
+        oldest = poll_interval(every, link.partitions)
         wanted = {topic.name: topic for topic in await self._mirrors.discover(mirror, at_most_age_s=oldest)}
-        told_at = link.refreshed_at or 0.0
-        if self._judged_at.get(mirror) == told_at:
+        listed_at = link.refreshed_at or 0.0
+        if self._judged_at.get(mirror) == listed_at:
             return
-        self._judged_at[mirror] = told_at
+        self._judged_at[mirror] = listed_at
         own = [r for k, r in life.records.items() if k.mirror == mirror]
         mirrored = {record.key.topic for record in own}
-        missed = missed_since(self._missed.get(mirror, {}), mirrored - link.topics.keys(), now=told_at)
+        missed = missed_since(self._missed.get(mirror, {}), mirrored - link.topics.keys(), now=listed_at)
         self._missed[mirror] = missed
-        before = {topic for topic, since in missed.items() if told_at - since >= every}
+        before = {topic for topic, since in missed.items() if listed_at - since >= every}
         found = topic_changes(own, link.topics, missed_before=before)
         for key, why in found.failed.items():
             await self._fail(key, why)
@@ -115,7 +115,7 @@ class Discovery:
     async def _fail(self, key: PartitionKey, why: str) -> None:
         life = self._life
         record = life.records[key]
-        if record.owner != life.hub.me or record.state not in CARRIED:
+        if record.owner != life.hub.me or record.state not in MIRRORED_STATES:
             return
         mirrored = life.mirrored(key)
         if mirrored is not None:

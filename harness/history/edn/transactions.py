@@ -27,7 +27,7 @@ class _Open:
         return self.completed(replace(self.unsure or self.first, time_ns=now.time_ns), "info")
 
 
-class Steps:
+class WholeTransactions:
     """Makes of each event the events of `:txn` operations; those without a transaction, and `txn` operations, stay.
 
     A transaction whose commit or abort had an unknown outcome is `:info`, unless a later step of the same process
@@ -52,19 +52,19 @@ class Steps:
             else:
                 self._outside.discard(-1 if op.invoke_index is None else op.invoke_index)
             return [op]
-        told: list[Operation] = []
+        events: list[Operation] = []
         if mine is not None and mine != txn:
             del self._by_process[op.process]
-            told.append(self._under_way.pop(mine).unknown(op))  # the process went on without an outcome
+            events.append(self._under_way.pop(mine).unknown(op))  # the process went on without an outcome
         if txn not in self._under_way:
             late = txn in self._decided and op.type != "invoke" and op.f != "txn_begin"
             if late or op.f in ("txn_commit", "txn_abort"):
-                return told  # already decided
+                return events  # already decided
             begun = replace(op, f="txn", type="invoke", txn=txn, records=[])
             self._under_way[txn] = _Open(begun)
             self._by_process[op.process] = txn
-            told.append(begun)
-        return told if op.type == "invoke" else told + self._step(op, txn)
+            events.append(begun)
+        return events if op.type == "invoke" else events + self._step(op, txn)
 
     def end(self) -> list[Operation]:
         """After the last event: transactions that requested an outcome and got no answer."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import harness.history.merging as compaction
 from harness.core.errors import StorageError
-from harness.history.merging import compact
+from harness.history import merging
+from harness.history.merging import merge_files
 from harness.history.ops import F, OpRecord, OpType
 from harness.history.recorder import RunRecorder
 from harness.history.runfile import RunFile, RunMeta
@@ -46,7 +46,7 @@ def names(run: Path) -> list[str]:
 
 
 def test_many_files_become_one(run: Path) -> None:
-    compact(run, ["acls", "ops"])
+    merge_files(run, ["acls", "ops"])
     assert [p.name for p in (run / "acls").iterdir()] == ["part-000000.parquet"]
     assert read(run) == ALL
     assert names(run) == ["acls", "run.json"]
@@ -57,25 +57,25 @@ def test_many_files_become_one(run: Path) -> None:
 
 
 def test_large_tables_become_several_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_ROWS_PER_FILE", 50)
-    compact(run, ["acls"])
+    monkeypatch.setattr(merging, "_ROWS_PER_FILE", 50)
+    merge_files(run, ["acls"])
     assert len(list((run / "acls").iterdir())) == 3
     assert read(run) == ALL
 
 
 def test_few_or_large_files_are_left_alone(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_LARGE_ROWS", 3)
-    compact(run, ["acls"])
+    monkeypatch.setattr(merging, "_LARGE_ROWS", 3)
+    merge_files(run, ["acls"])
     assert len(list((run / "acls").iterdir())) == 40
     monkeypatch.undo()
-    monkeypatch.setattr(compaction, "_MIN_FILES", 41)
-    compact(run, ["acls"])
+    monkeypatch.setattr(merging, "_MIN_FILES", 41)
+    merge_files(run, ["acls"])
     assert len(list((run / "acls").iterdir())) == 40
 
 
 def test_a_table_with_other_files_is_left_alone(run: Path) -> None:
     (run / "acls" / "theirs.txt").write_text("")
-    compact(run, ["acls"])
+    merge_files(run, ["acls"])
     assert len(list((run / "acls").iterdir())) == 41
     assert names(run) == ["acls", "run.json"]
 
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_the_small_files(run: Path, monkeypatch: pytest.Monke
         raise StorageError("no space")
 
     monkeypatch.setattr(PartWriter, "write", full)
-    compact(run, ["acls"])
+    merge_files(run, ["acls"])
     assert read(run) == ALL
     assert names(run) == ["acls", "run.json"]
 
@@ -108,14 +108,14 @@ def test_a_kill_at_any_rename_loses_nothing(run: Path, monkeypatch: pytest.Monke
         return Path(target)
 
     monkeypatch.setattr(Path, "rename", dying)
-    monkeypatch.setattr(compaction, "_ROWS_PER_FILE", 100)  # two files: renames are 2 files, old, new
+    monkeypatch.setattr(merging, "_ROWS_PER_FILE", 100)  # two files: renames are 2 files, old, new
     try:
-        compact(run, ["acls"])
+        merge_files(run, ["acls"])
     except Killed:
         assert at < 4
     monkeypatch.undo()
     assert read(run) == ALL
-    compact(run, ["acls"])
+    merge_files(run, ["acls"])
     assert read(run) == ALL
     assert names(run) == ["acls", "run.json"]
 

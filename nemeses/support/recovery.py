@@ -1,4 +1,4 @@
-"""Probes from outside: does a broker answer, is a process frozen, is a node back in every in-sync replica set.
+"""Checks from outside: does a broker answer, is a process frozen, is a node back in every in-sync replica set.
 
 `answers` sends a real Kafka request, since a paused broker still accepts connections: the kernel does that.
 """
@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Collection
 
-from harness.clusters.kafka.request_probe import answers, metadata
+from harness.clusters.kafka.node_requests import answers, metadata
 from harness.core.errors import ClusterError, FaultError, ShatterError
 from harness.core.wait import wait_until
 from harness.topology.clusters import Cluster, Node, NodeRole, NodeState
@@ -98,7 +98,7 @@ def await_back(
     """
     began = time.monotonic()
 
-    def behind() -> list[str]:
+    def lagging() -> list[str]:
         return out_of_sync(cluster, node.node_id, excused=excused())
 
     wait_until(
@@ -120,10 +120,10 @@ def await_back(
     if node.role is not NodeRole.BROKER:
         return f"{node.name} runs, and there is an active controller, after {time.monotonic() - began:.1f} s"
     wait_until(
-        lambda: not behind(),
+        lambda: not lagging(),
         timeout_s=max(1.0, timeout_s - (time.monotonic() - began)),
         what=f"{node.name} to be in sync for all its partitions",
-        instead=lambda: "out of sync for " + ", ".join(behind()[:5]),
+        instead=lambda: "out of sync for " + ", ".join(lagging()[:5]),
         interval_s=0.25,
         swallow=(ShatterError,),
     )
