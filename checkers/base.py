@@ -90,14 +90,14 @@ class AnomalyKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Checker:
-    """The kinds of one module. `find` returns anomaly rows, or None when there is nothing to check.
+    """The kinds of one module. `check` returns anomaly rows, or None when there is nothing to check.
 
-    `find` is called once, only for the kinds whose tables are there, and must return rows of its `kinds` only.
+    `check` is called once, only for the kinds whose tables are there, and must return rows of its `kinds` only.
     """
 
     name: str
     kinds: tuple[AnomalyKind, ...]
-    find: Callable[[Tables], DataFrame | None]
+    check: Callable[[Tables], DataFrame | None]
 
 
 def sentence(template: str, *columns: Column | str) -> Column:

@@ -43,7 +43,7 @@ PRECOMMITTED_READ = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Aborted or failed values that were read, or can be, and values read too early: one row per value and place."""
     rows = t.suspects.where("is_undone").withColumn("p", F.explode("places"))
     rows = rows.where(shown_undone(t, F.col("p"))).select(
@@ -132,4 +132,4 @@ def _precommitted(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="aborted_read", kinds=(ABORTED_READ, PRECOMMITTED_READ), find=find)
+CHECKER = Checker(name="aborted_read", kinds=(ABORTED_READ, PRECOMMITTED_READ), check=check)

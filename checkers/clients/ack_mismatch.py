@@ -29,7 +29,7 @@ ACK_MISMATCH = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Acknowledged records whose offset holds something else."""
     moved = t.suspects.where("is_elsewhere").withColumn(
         "found", F.array_min(F.transform("here", lambda p: p["offset"]))
@@ -97,4 +97,4 @@ def _overlaid(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="ack_mismatch", kinds=(ACK_MISMATCH,), find=find)
+CHECKER = Checker(name="ack_mismatch", kinds=(ACK_MISMATCH,), check=check)

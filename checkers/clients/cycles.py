@@ -87,7 +87,7 @@ Edge = dict[str, Any]
 Edges = dict[tuple[int, int], int]
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per component, with a shortest cycle."""
     if not t.facts.transactional:
         return None
@@ -192,4 +192,4 @@ def _told(edge: Edge) -> str:
     return f"{record} before {target} wrote offset {edge['next_offset']}"
 
 
-CHECKER = Checker(name="cycles", kinds=(G0, G1C), find=find)
+CHECKER = Checker(name="cycles", kinds=(G0, G1C), check=check)

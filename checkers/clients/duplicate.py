@@ -48,7 +48,7 @@ UNTOLD = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Values at more offsets of one partition than its sends explain. `offset` is the second copy's."""
     first, least = ("attempts", "places"), ("op", "done_index")
     rows = t.suspects.where("is_duplicate").groupBy("value")
@@ -176,4 +176,4 @@ def _without_idempotence(t: Tables) -> Column:
     return (F.size(here) == 1) & said & ~F.col("idempotent")
 
 
-CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, UNTOLD), find=find)
+CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, UNTOLD), check=check)

@@ -32,7 +32,7 @@ END_OFFSET_REGRESSED = AnomalyKind(
 WORDS = {"log_end": "log end", "high_watermark": "high watermark", "last_stable": "last stable offset"}
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Snapshots that show a lower end than the one before."""
     looks = t.table("log_ends").withColumn("broker", F.coalesce("broker", F.lit(-1)))
     # Only the leader's own view counts: a follower's log may be truncated at any time.
@@ -76,4 +76,4 @@ def _with_steps(t: Tables, looks: DataFrame) -> DataFrame:
     return looks.withColumn("steps", F.when(F.col("changed").isNotNull(), steps).otherwise(0)).drop("changed")
 
 
-CHECKER = Checker(name="end_offset_regressed", kinds=(END_OFFSET_REGRESSED,), find=find)
+CHECKER = Checker(name="end_offset_regressed", kinds=(END_OFFSET_REGRESSED,), check=check)

@@ -28,7 +28,7 @@ INCONSISTENT_OFFSETS = AnomalyKind(
 PLACE = (*PARTITION, "era", "offset")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Offsets at which two values were seen, at least one of them by a reader, or both in one log."""
     seen = t.conflicts.select(*PLACE, "value", "op_index", "readers", "stored")
     told = t.suspects.where("is_overlaid and not coalesce(look_ns >= coalesce(done_ns, invoke_ns), false)")
@@ -65,4 +65,4 @@ def find(t: Tables) -> DataFrame | None:
     return union(frames)
 
 
-CHECKER = Checker(name="inconsistent_offsets", kinds=(INCONSISTENT_OFFSETS,), find=find)
+CHECKER = Checker(name="inconsistent_offsets", kinds=(INCONSISTENT_OFFSETS,), check=check)

@@ -43,7 +43,7 @@ UNSEEN = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Acknowledged records that are not there, and those that were not looked for."""
     ops = op_list("op", "done_index")
     gone = sentence("the log from %s to %s, read afterwards, does not hold it", "log_start", "log_end")
@@ -92,4 +92,4 @@ def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
     return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti")
 
 
-CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), find=find)
+CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), check=check)

@@ -39,7 +39,7 @@ MISPLACED = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Values without a sender, values that were taken back, and values in the wrong place."""
     unsent = t.suspects.where("is_unsent").select("value", F.explode("places").alias("p"))
     unsent = unsent.select("value", "p.*")
@@ -118,4 +118,4 @@ def _misplaced(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="misplaced", kinds=(PHANTOM, MISPLACED), find=find)
+CHECKER = Checker(name="misplaced", kinds=(PHANTOM, MISPLACED), check=check)

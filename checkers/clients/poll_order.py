@@ -51,7 +51,7 @@ NONMONOTONIC_POLL = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """A consumer's steps from record to record that skip or go back."""
     steps = t.cache(_steps(t))
     what = F.when(F.col("form") == "internal", "within one poll").otherwise("in consecutive polls")
@@ -268,4 +268,4 @@ def _entitled(t: Tables, seen: DataFrame) -> DataFrame:
     return rows.withColumn("sure", sure)
 
 
-CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), find=find)
+CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), check=check)

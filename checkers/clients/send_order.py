@@ -37,7 +37,7 @@ REORDERED = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Sends that were acknowledged at a lower offset, or are at a lower offset, than an earlier one."""
     back = anomalies(
         t.suspects.where("is_ack_back"),
@@ -64,4 +64,4 @@ def find(t: Tables) -> DataFrame | None:
     return union([back, reordered])
 
 
-CHECKER = Checker(name="send_order", kinds=(NONMONOTONIC_SEND, REORDERED), find=find)
+CHECKER = Checker(name="send_order", kinds=(NONMONOTONIC_SEND, REORDERED), check=check)

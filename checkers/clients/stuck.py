@@ -38,7 +38,7 @@ STUCK = AnomalyKind(
 BOUND_S = 60.0
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Operations, partitions, groups and mirrors that made no progress after healing."""
     bound = int(float(t.meta.floor.get("stuck_bound_s", BOUND_S)) * 1e9)
     healed = [p.end_ns for p in t.meta.phases if p.name == "heal" and p.end_ns is not None]
@@ -234,4 +234,4 @@ def _seconds(name: str) -> Column:
     return F.round(F.col(name) / 1e9, 1)
 
 
-CHECKER = Checker(name="stuck", kinds=(STUCK,), find=find)
+CHECKER = Checker(name="stuck", kinds=(STUCK,), check=check)

@@ -39,7 +39,7 @@ THIN = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per figure that is below its floor, per nemesis that never bit, per fault under which the mirror was
     idle."""
     frames = [_below(form, figure, t.meta.floor.get(form)) for form, figure in _figures(t).items()]
@@ -148,4 +148,4 @@ def _row(rows: DataFrame, form: str, explain: Column) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="thin", kinds=(THIN,), find=find)
+CHECKER = Checker(name="thin", kinds=(THIN,), check=check)

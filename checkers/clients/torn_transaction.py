@@ -27,7 +27,7 @@ TORN_TRANSACTION = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Records that were skipped while others of their transaction were shown."""
     if not t.facts.transactional:
         return None
@@ -43,4 +43,4 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="torn_transaction", kinds=(TORN_TRANSACTION,), find=find)
+CHECKER = Checker(name="torn_transaction", kinds=(TORN_TRANSACTION,), check=check)

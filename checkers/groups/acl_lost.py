@@ -48,7 +48,7 @@ def by_mirror(actor: Column | str = "actor") -> Column:
     return F.coalesce(F.lower(name).rlike("^(mirror|mm2)"), F.lit(False))
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per binding and form."""
     acls = t.table("acls").where("cluster is not null")
     looks = acls.where("event = 'look'").select("cluster", F.col("time_ns").alias("look_ns")).distinct()
@@ -172,4 +172,4 @@ def _appeared(t: Tables, acls: DataFrame, looks: DataFrame, there: DataFrame) ->
     )
 
 
-CHECKER = Checker(name="acl_lost", kinds=(KIND,), find=find)
+CHECKER = Checker(name="acl_lost", kinds=(KIND,), check=check)

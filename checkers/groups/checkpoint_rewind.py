@@ -32,7 +32,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per checkpoint that went back or too far."""
     rows = written(t).where("event = 'checkpoint'")
     return union([_back(rows), _ahead(t, rows)])
@@ -84,4 +84,4 @@ def _ahead(t: Tables, rows: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="checkpoint_rewind", kinds=(KIND,), find=find)
+CHECKER = Checker(name="checkpoint_rewind", kinds=(KIND,), check=check)

@@ -37,7 +37,7 @@ MARKED_NS = 5_000_000_000
 """How long after a transaction's acknowledged commit its markers may take, at most, to reach the offsets topic."""
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per fetch that shows it."""
     if not t.facts.any("fetch_offset") and not t.has("group_offsets"):
         return None
@@ -195,4 +195,4 @@ def _of_groups(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="commit_lost", kinds=(KIND,), find=find)
+CHECKER = Checker(name="commit_lost", kinds=(KIND,), check=check)

@@ -33,7 +33,7 @@ KIND = AnomalyKind(
 _RETENTION = "^(retention\\.|local\\.retention\\.|delete\\.retention\\.|cleanup\\.policy|log_start)"
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per change that has no recorded actor, or was the mirror's."""
     stopped = F.broadcast(stop_acknowledged(t))
     rows = (
@@ -65,4 +65,4 @@ def _row(rows: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="config_reverted", kinds=(KIND,), find=find)
+CHECKER = Checker(name="config_reverted", kinds=(KIND,), check=check)

@@ -38,7 +38,7 @@ KIND = AnomalyKind(
 BOUND_S = 60.0
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per step back in a log, partition with a lower epoch, local write (the first of each partition), and
     stuck consumer."""
     keeps = keeps_offsets(t)
@@ -156,4 +156,4 @@ def _stalled(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="epoch_invariant", kinds=(KIND,), find=find)
+CHECKER = Checker(name="epoch_invariant", kinds=(KIND,), check=check)

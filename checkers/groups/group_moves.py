@@ -51,7 +51,7 @@ REWIND = AnomalyKind(
 OFFSET_LAG_MAX = 100  # MirrorMaker 2's default of offset.lag.max, in records
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Skipped records one by one; rewinds one per group and partition."""
     if not t.has("group_offsets") and not (t.stored.imported and t.has("mirror_states")):
         return None
@@ -113,4 +113,4 @@ def _spacing(t: Tables) -> int:
     return int(chosen[0]) if chosen else OFFSET_LAG_MAX
 
 
-CHECKER = Checker(name="group_moves", kinds=(SKIP, REWIND), find=find)
+CHECKER = Checker(name="group_moves", kinds=(SKIP, REWIND), check=check)

@@ -39,7 +39,7 @@ KIND = AnomalyKind(
 _COLUMNS = ("form", "cluster", "group", "topic", "partition", "offset", "op_index", "what")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per sync that should not have been, and per group and partition that was left out."""
     parts = [_active(t), _behind(t), _filtered(t), _missing(t)]
     return union([None if part is None else _row(part) for part in parts])
@@ -189,4 +189,4 @@ def _missing(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="group_overwritten", kinds=(KIND,), find=find)
+CHECKER = Checker(name="group_overwritten", kinds=(KIND,), check=check)

@@ -32,7 +32,7 @@ FACTOR = 3.0
 _NAMES = ("memory_bytes", "fetcher_threads", "fetch_response_max_bytes", "mirror_partitions")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """At most one row per node and form."""
     factor = float(t.meta.floor.get("memory_factor", FACTOR))
     rows = t.table("metrics").where(F.col("name").isin(*_NAMES))
@@ -89,4 +89,4 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="memory", kinds=(KIND,), find=find)
+CHECKER = Checker(name="memory", kinds=(KIND,), check=check)

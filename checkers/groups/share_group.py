@@ -32,7 +32,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per offset out of range, and per skipped record."""
     ranges = anomalies(
         out_of_range(t).where("kind = 'share'"),
@@ -56,4 +56,4 @@ def find(t: Tables) -> DataFrame | None:
     return union([ranges, skips])
 
 
-CHECKER = Checker(name="share_group", kinds=(KIND,), find=find)
+CHECKER = Checker(name="share_group", kinds=(KIND,), check=check)

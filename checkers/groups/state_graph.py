@@ -54,7 +54,7 @@ _KEY = ("mirror", "cluster", "topic", "partition")
 _PROCESS_FAULTS = ("stop_mirror", "start_mirror", "kill_mirror", "stop_mm2", "start_mm2", "kill_mm2")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per wrong move; None where the mirror has no states of its own."""
     if not keeps_offsets(t):
         return None
@@ -142,4 +142,4 @@ def _refused(t: Tables, rows: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="state_graph", kinds=(KIND,), find=find)
+CHECKER = Checker(name="state_graph", kinds=(KIND,), check=check)

@@ -29,7 +29,7 @@ LEAST_KEYS = 1_000
 MOST = 2.0
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per partition that holds too many; None where no log of the topic was stored."""
     records = t.own_topics("records").where((F.col("topic") == TOPIC) & F.col("key").isNotNull())
     if records.isEmpty():
@@ -55,4 +55,4 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="state_key_skew", kinds=(KIND,), find=find)
+CHECKER = Checker(name="state_key_skew", kinds=(KIND,), check=check)

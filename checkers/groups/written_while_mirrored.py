@@ -32,7 +32,7 @@ KIND = AnomalyKind(
 _UNCLEAR = ("UNKNOWN_SERVER_ERROR", "UNKNOWN", "_FAIL")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per value."""
     sends = t.sends.where("partition is not null and type in ('ok', 'fail') or outcome in ('acked', 'committed')")
     rows = sends.join(F.broadcast(spans(t)), list(KEY))
@@ -64,4 +64,4 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="written_while_mirrored", kinds=(KIND,), find=find)
+CHECKER = Checker(name="written_while_mirrored", kinds=(KIND,), check=check)

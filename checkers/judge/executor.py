@@ -137,7 +137,7 @@ def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:
     if checker.name in fates.CHECKERS and checker.name in tables.unsuspected:
         return checker.name != "torn_transaction" or tables.facts.transactional
     own = fresh / checker.name
-    found = checker.find(tables)
+    found = checker.check(tables)
     if found is None:
         return False
     if not tables.large:

@@ -31,7 +31,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination, at the acknowledged offset."""
     chain = [source for source, _ in t.mirror_pairs]
     return union([_swallowed(t, chain[: n + 1], destination) for n, (_, destination) in enumerate(t.mirror_pairs)])
@@ -71,4 +71,4 @@ def _swallowed(t: Tables, sources: Sequence[str], destination: str) -> DataFrame
     )
 
 
-CHECKER = Checker(name="pid_swallowed", kinds=(KIND,), find=find)
+CHECKER = Checker(name="pid_swallowed", kinds=(KIND,), check=check)

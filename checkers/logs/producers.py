@@ -70,7 +70,7 @@ NEGATIVE = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the cluster whose log shows them."""
     collisions = _collisions(t)
     return union([collisions, _gaps(t), _epochs(t), _negative(t), _unlike(t)])
@@ -314,4 +314,4 @@ def _unlike(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="producers", kinds=(COLLISION, GAP, EPOCH, NEGATIVE), find=find)
+CHECKER = Checker(name="producers", kinds=(COLLISION, GAP, EPOCH, NEGATIVE), check=check)

@@ -59,7 +59,7 @@ LSO = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the cluster whose log shows them; None without transactions."""
     if txn_batches(t).isEmpty():
         return None
@@ -318,4 +318,4 @@ def _lso_stalled(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="transactions_log", kinds=(LATE, MISSING, LSO), find=find)
+CHECKER = Checker(name="transactions_log", kinds=(LATE, MISSING, LSO), check=check)

@@ -56,7 +56,7 @@ CROSS = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination; transactions are reported once each, with their first record."""
     values, where = carried(t), bounds(t)
     if values is None or where is None:
@@ -166,4 +166,4 @@ def _partial(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None
     )
 
 
-CHECKER = Checker(name="transactions_mirrored", kinds=(ABORTED, OUTCOME, CROSS), find=find)
+CHECKER = Checker(name="transactions_mirrored", kinds=(ABORTED, OUTCOME, CROSS), check=check)

@@ -34,7 +34,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the old source; None when nothing was mirrored back."""
     back = turned(t)
     return None if back is None else union([_unequal(t, back), _unreported(t, back)])
@@ -97,4 +97,4 @@ def _unreported(t: Tables, back: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="failback", kinds=(KIND,), find=find)
+CHECKER = Checker(name="failback", kinds=(KIND,), check=check)

@@ -69,7 +69,7 @@ TOPIC_ID = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination."""
     if bounds(t) is None:
         return None
@@ -327,4 +327,4 @@ def _topic_ids(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="mirror_identity", kinds=(IDENTITY, GAPS, UNCLEAN, TOPIC_ID), find=find)
+CHECKER = Checker(name="mirror_identity", kinds=(IDENTITY, GAPS, UNCLEAN, TOPIC_ID), check=check)

@@ -60,7 +60,7 @@ REORDER = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination, at the source's offset (loss), or at the destination's (duplicate, reorder)."""
     values, where = carried(t), bounds(t)
     if values is None or where is None:
@@ -192,4 +192,4 @@ def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="mirror_records", kinds=(LOSS, DUPLICATE, REORDER), find=find)
+CHECKER = Checker(name="mirror_records", kinds=(LOSS, DUPLICATE, REORDER), check=check)

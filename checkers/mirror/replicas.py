@@ -40,7 +40,7 @@ CRC = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Divergence is reported per differing offset, for all replicas together; a wrong CRC per batch and replica."""
     return union([_divergence(t), _crc(t)])
 
@@ -143,4 +143,4 @@ def _crc(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="replicas", kinds=(DIVERGENCE, CRC), find=find)
+CHECKER = Checker(name="replicas", kinds=(DIVERGENCE, CRC), check=check)

@@ -36,7 +36,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One anomaly per partition, at the first missing offset of the source."""
     values, where = carried(t), bounds(t)
     if values is None or where is None:
@@ -148,4 +148,4 @@ def _same(looks: DataFrame, keys: DataFrame):  # type: ignore[no-untyped-def]
     return (looks.origin_topic == keys.origin_topic) & (looks.partition == keys.partition)
 
 
-CHECKER = Checker(name="retention_gap", kinds=(KIND,), find=find)
+CHECKER = Checker(name="retention_gap", kinds=(KIND,), check=check)

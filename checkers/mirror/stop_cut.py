@@ -41,7 +41,7 @@ def design(t: Tables) -> str:
     return t.meta.test.design or contract_name(t).partition("/")[2] or "strict"
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination; None where no offset-preserving mirror was stopped."""
     where, values = bounds(t), carried(t)
     if where is None or values is None or not keeps_offsets(t):
@@ -184,4 +184,4 @@ def _resets(t: Tables, log: DataFrame, open_: DataFrame, stopped: DataFrame) -> 
     return rows.where("what is not null").select(*_COLUMNS)
 
 
-CHECKER = Checker(name="stop_cut", kinds=(KIND,), find=find)
+CHECKER = Checker(name="stop_cut", kinds=(KIND,), check=check)

@@ -65,7 +65,7 @@ GRACE_S, CYCLES = 600.0, 2
 KEY = ("cluster", "object")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per object, commit, and acknowledged record that came too late."""
     stored = t.has("objects")
     return union([_orphans(t) if stored else None, _deleted(t) if stored else None, _stale(t), _barrier(t)])
@@ -201,4 +201,4 @@ def _barrier(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="object_store", kinds=(ORPHANS, DELETED, STALE, BARRIER), find=find)
+CHECKER = Checker(name="object_store", kinds=(ORPHANS, DELETED, STALE, BARRIER), check=check)

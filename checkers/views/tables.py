@@ -37,7 +37,7 @@ _OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row without a topic belongs 
 
 
 class Tables:
-    """The views of one run, the argument of a checker's `find`."""
+    """The views of one run, the argument of a checker's `check`."""
 
     def __init__(self, stored: Stored, *, contract: str | None = None) -> None:
         self.locks = Locks()

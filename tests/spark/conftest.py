@@ -44,7 +44,7 @@ def find(spark: SparkSession, tmp_path: Path) -> Iterator[Find]:
     def run(checker: Checker, history: History) -> list[dict[str, Any]]:
         tables = Tables.open(history.write(tmp_path / f"run{len(opened)}"), spark)
         opened.append(tables)
-        frame = checker.find(tables)
+        frame = checker.check(tables)
         if frame is None:
             return []
         assert [f.name for f in frame.schema.fields] == [name for name, _ in ANOMALY_COLUMNS]

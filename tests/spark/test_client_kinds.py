@@ -525,7 +525,7 @@ def found(
             try:
                 assert tables.screened == (request.param == "sieved")
                 for checker in CLIENT_CHECKERS:
-                    frame = CHECKERS[checker].find(tables)
+                    frame = CHECKERS[checker].check(tables)
                     for row in frame.collect() if frame is not None else ():
                         kinds[row.topic][row.kind].append(row.explain)
             finally:
