@@ -1,6 +1,7 @@
 """Topics that were deleted and recreated: windows between their incarnations ("lives"), and eras as numbers.
 
-`views.life_windows` finds the windows and `views.lives` gives rows their `era`; runs of both sizes share this module.
+`views.life_windows` finds the windows, `views.failbacks` the failbacks that discard a branch of a log, and
+`views.lives` gives rows their `era`; runs of both sizes share this module.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Window:
 
 
 Lives = Mapping[Topic, tuple[Window, ...]]
+Failbacks = Mapping[tuple[str, str, int], tuple[tuple[int, int], ...]]
+"""(cluster, topic there, partition) → (time of a failback to this cluster, the cut), ascending."""
 
 
 def era_of(windows: tuple[Window, ...], begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:

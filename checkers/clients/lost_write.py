@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.failbacks import mirrored_back
 from checkers.views.tables import Tables
-from checkers.views.turned import turned
 from checkers.views.txn_batches import txn_batches
 
 LOST_WRITE = AnomalyKind(
@@ -77,7 +77,7 @@ def check(t: Tables) -> DataFrame | None:
 def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
     """Leave out what a failback discarded on the old source: records above the cut, and those below it whose commit was
     above it, so that the stop aborted their transaction."""
-    back = turned(t)
+    back = mirrored_back(t)
     if back is None:
         return lost
     cuts = back.select(F.col("source").alias("cluster"), "origin_topic", "partition", "cut")

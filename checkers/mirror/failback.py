@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.failbacks import mirrored_back
 from checkers.views.log_comparison import batch_pairs, record_pairs, unequal_partitions
 from checkers.views.mirroring import PAIR
 from checkers.views.tables import Tables
-from checkers.views.turned import turned
 
 _REPORT = "(?i)discard|truncat"
 KIND = AnomalyKind(
@@ -36,7 +36,7 @@ KIND = AnomalyKind(
 
 def check(t: Tables) -> DataFrame | None:
     """Anomalies on the old source; None when nothing was mirrored back."""
-    back = turned(t)
+    back = mirrored_back(t)
     return None if back is None else union([_unequal(t, back), _unreported(t, back)])
 
 

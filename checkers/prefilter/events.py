@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from checkers.eras import UNDECIDED, Lives, era_of
+from checkers.eras import UNDECIDED, Failbacks, Lives, era_of
 from checkers.prefilter import spans
 from checkers.prefilter.hashing import Ints, mixed, xxh64
 from checkers.prefilter.order import GIVEN, polls_of, sends_in_order
@@ -54,15 +54,15 @@ _GIVEN = ("index", "time_ns", "process", "cluster", "topic", "partition", "offse
 
 @dataclass(frozen=True)
 class Context:
-    """The input of every task. topics: (cluster, topic there) → its name on A, where they differ. lives, turns: see
-    `checkers.views.lives` and `checkers.views.turns`. decided: a folder of Parquet files with transactions (cluster,
-    th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request to commit it), or none. buckets:
-    into how many parts everything is divided. given: a folder of Parquet files with the positions that consumers were
-    given (columns of _GIVEN; see `checkers.views.positions`), or none."""
+    """The input of every task. topics: (cluster, topic there) → its name on A, where they differ. lives, failbacks:
+    see `checkers.views.lives` and `checkers.views.failbacks`. decided: a folder of Parquet files with transactions
+    (cluster, th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request to commit it), or none.
+    buckets: into how many parts everything is divided. given: a folder of Parquet files with the positions that
+    consumers were given (columns of _GIVEN; see `checkers.views.positions`), or none."""
 
     topics: Mapping[tuple[str, str], str]
     lives: Lives
-    turns: Mapping[tuple[str, str, int], tuple[tuple[int, int], ...]]
+    failbacks: Failbacks
     decided: str | None
     read_committed_by_default: bool
     buckets: int
@@ -136,7 +136,7 @@ def located(
         if windows and events is not None:
             rows = np.flatnonzero(pair == code)
             eras[rows] = era_of(windows, events.op[rows], events.index[rows])
-    if context.turns and events is not None:
+    if context.failbacks and events is not None:
         _branch(context, eras, cluster, topic, partition, events)
     known = (partition >= 0) & (topic.codes < len(topic.names) - 1)
     place = mixed(cluster.keys("A"), topic.keys(), partition, eras)
@@ -146,10 +146,10 @@ def located(
 
 def _branch(context: Context, eras: Ints, cluster: Coded, topic: Coded, partition: Ints, events: Events) -> None:
     """Set the era of rows that refer to what a later failback discarded to that of the branch."""
-    for (letter, name, number), turns in context.turns.items():
+    for (letter, name, number), failbacks in context.failbacks.items():
         here = cluster.among(letter, *((None,) if letter == "A" else ())) & topic.among(name) & (partition == number)
-        for n in range(len(turns), 0, -1):
-            at, cut = turns[n - 1]
+        for n in range(len(failbacks), 0, -1):
+            at, cut = failbacks[n - 1]
             eras[here & (events.time < at) & (events.offset >= cut)] = -n
 
 

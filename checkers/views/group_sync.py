@@ -91,10 +91,11 @@ def _written(t: Tables) -> DataFrame:
 
 def _with_stops(t: Tables, events: DataFrame) -> DataFrame:
     """Add `stops`: how often a stop of the cluster's mirror had begun or ended by then."""
-    turns = stop_begins(t).groupBy("cluster").agg(F.flatten(F.collect_list(F.array("begin", "end"))).alias("turns"))
-    events = events.join(F.broadcast(turns), "cluster", "left")
-    passed = F.size(F.filter("turns", lambda at: at <= F.col("time_ns")))
-    return events.withColumn("stops", F.when(F.col("turns").isNull(), 0).otherwise(passed)).drop("turns")
+    times = F.flatten(F.collect_list(F.array("begin", "end"))).alias("stop_times")
+    stops = stop_begins(t).groupBy("cluster").agg(times)
+    events = events.join(F.broadcast(stops), "cluster", "left")
+    passed = F.size(F.filter("stop_times", lambda at: at <= F.col("time_ns")))
+    return events.withColumn("stops", F.when(F.col("stop_times").isNull(), 0).otherwise(passed)).drop("stop_times")
 
 
 def _at_rest(t: Tables) -> int:

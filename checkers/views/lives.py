@@ -4,7 +4,8 @@ Not a checker: shared by the views of the history. `era` counts a topic's lives 
 window (see `life_windows`) refers to the life before it, one entirely after it to the next; an operation, or a
 snapshot, that overlaps one may refer to either, and then `era` stands for a range of lives (`UNDECIDED` and more). No
 kind may conclude anything from the place of such a row; it may still explain what others show. A snapshot whose log has
-a topic id belongs to the life of that id (see `life_ids`). Below 0: a branch that a failback discarded (see `turns`).
+a topic id belongs to the life of that id (see `life_ids`). Below 0: a branch that a failback discarded (see
+`failbacks`).
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.failbacks import with_branch
 from checkers.views.history import KEY
 from checkers.views.history_facts import OUT_OF_RANGE
 from checkers.views.lives import undecided, with_era
-from checkers.views.turns import with_branch
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables

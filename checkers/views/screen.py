@@ -130,7 +130,7 @@ class Sieve:
         return Context(
             topics={(c, there): here for c, names in maps.items() for here, there in names.items() if here != there},
             lives=t.lives,
-            turns=t.turns,
+            failbacks=t.failbacks,
             decided=decided,
             read_committed_by_default=t.meta.source == "edn",
             buckets=self._buckets,

@@ -14,16 +14,15 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from checkers.eras import Lives
+from checkers.eras import Failbacks, Lives
 from checkers.spark.scratch import Scratch
 from checkers.spark.session import SMALL_ROWS
 from checkers.spark.stored import Stored, open_stored
 from checkers.views import completeness, history, life_ids, life_windows, lives, partitions, screen, under_faults
 from checkers.views import value_outcomes as fates
 from checkers.views.cache import Locks, view
+from checkers.views.failbacks import failbacks as find_failbacks
 from checkers.views.history_facts import Facts, learn
-from checkers.views.turns import Turns
-from checkers.views.turns import turns as find_turns
 from harness.core.internal_topics import INTERNAL_TOPICS
 from harness.core.remains import RESULTS, SCRATCH, ready_results
 from harness.history.runfile import RunMeta
@@ -283,9 +282,9 @@ class Tables:
         return life_ids.by_id(self)
 
     @view
-    def turns(self) -> Turns:
-        """The failbacks, by partition. See `turns.turns`."""
-        return find_turns(self)
+    def failbacks(self) -> Failbacks:
+        """The failbacks, by partition. See `failbacks.failbacks`."""
+        return find_failbacks(self)
 
     @view
     def txns(self) -> DataFrame:

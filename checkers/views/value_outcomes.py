@@ -213,7 +213,7 @@ def shown_undone(t: Tables, place: Column) -> Column:
     by_client = by_client & undone(place, _this(), F.col("attempts"))
     by_log = place["committed"] & (place["txn_end"] == "ABORT")
     # There a committed record may have lost its marker, and got another one.
-    rewritten = unclean_clusters(t) | {cluster for cluster, _, _ in t.turns}
+    rewritten = unclean_clusters(t) | {cluster for cluster, _, _ in t.failbacks}
     by_log = by_log & ~place["cluster"].isin(*sorted(rewritten)) if rewritten else by_log
     return F.coalesce(by_client, F.lit(False)) | F.coalesce(by_log, F.lit(False))
 

@@ -28,7 +28,7 @@ from checkers.prefilter.packed import KINDS, Columns, batch, gathered, pack, pic
 from checkers.prefilter.values import Ends, by_value, conflicts
 from harness.history.schema import TABLES
 
-CONTEXT = Context(topics={}, lives={}, turns={}, decided=None, read_committed_by_default=False, buckets=3)
+CONTEXT = Context(topics={}, lives={}, failbacks={}, decided=None, read_committed_by_default=False, buckets=3)
 NOWHERE = np.array([-1])
 NO_ENDS = Ends(
     place=np.array([0]),
