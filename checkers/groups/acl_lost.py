@@ -25,6 +25,7 @@ from checkers.views.group_sync import source_of
 from checkers.views.mirror_spans import stopped_since
 from checkers.views.mirroring import keeps_offsets
 from checkers.views.tables import Tables
+from harness.history.jsonl.events import MIRRORS
 
 KIND = AnomalyKind(
     name="acl_lost",
@@ -45,7 +46,7 @@ KEY = ("cluster", "binding")
 def by_mirror(actor: Column | str = "actor") -> Column:
     """Whether the mirror made a change."""
     name = F.col(actor) if isinstance(actor, str) else actor
-    return F.coalesce(F.lower(name).rlike("^(mirror|mm2)"), F.lit(False))
+    return F.coalesce(F.lower(name).rlike(f"^({'|'.join(MIRRORS)})"), F.lit(False))
 
 
 def check(t: Tables) -> DataFrame | None:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.mirroring import keeps_offsets
 from checkers.views.tables import Tables
+from harness.history.jsonl.events import MIRROR_FAULTS
 
 KIND = AnomalyKind(
     name="state_graph",
@@ -51,7 +52,6 @@ RESULTS: dict[str, tuple[str, ...]] = {
 }
 """Operation → states that show that it was carried out."""
 _KEY = ("mirror", "cluster", "topic", "partition")
-_PROCESS_FAULTS = ("stop_mirror", "start_mirror", "kill_mirror", "stop_mm2", "start_mm2", "kill_mm2")
 
 
 def check(t: Tables) -> DataFrame | None:
@@ -61,7 +61,7 @@ def check(t: Tables) -> DataFrame | None:
     rows = t.table("mirror_states").where("state is not null and state != 'UNKNOWN'")
     if t.has("faults"):
         # A nemesis that pauses or resumes the mirror's process does not change the mirror's state.
-        faults = t.table("faults").where(F.col("name").isin(*_PROCESS_FAULTS)).select("time_ns").distinct()
+        faults = t.table("faults").where(F.col("name").isin(*MIRROR_FAULTS)).select("time_ns").distinct()
         moved = rows.where("event in ('pause', 'resume')").join(F.broadcast(faults), "time_ns", "left_semi")
         rows = rows.join(F.broadcast(moved.select("time_ns", "event").distinct()), ["time_ns", "event"], "left_anti")
     # A history may name the mirror in some events only.

@@ -137,7 +137,7 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
     tables = Tables.open(path, spark, contract=promised.name)
     run = tables.stored.run
     try:
-        chosen, unjudged, missing = _applicable(run)
+        chosen, unjudged, missing = _applicable(tables)
         gathered = gather(tables, chosen)
         for checker in chosen:
             why = gathered.unanswered.get(checker.name)
@@ -172,9 +172,9 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
     return judgement
 
 
-def expected_tables(run: StoredRun) -> tuple[str, ...]:
+def expected_tables(t: Tables) -> tuple[str, ...]:
     """The tables that a run of this sort must have; without one, the kinds that need it are unknown."""
-    meta = run.meta
+    meta = t.meta
     if meta.source in EVENTS_ALONE:
         return ()
     expected = list(_OF_A_RUN)
@@ -182,14 +182,15 @@ def expected_tables(run: StoredRun) -> tuple[str, ...]:
         expected.append("mirror_states")
     if meta.schedule:
         expected.append("faults")
-    if meta.test.workload == "groups":
-        expected.append("group_offsets")
+    if meta.test.workload and t.facts.any("commit_offset", "fetch_offset"):
+        expected.append("group_offsets")  # a test takes snapshots of the groups that its workload uses
     return tuple(expected)
 
 
-def _applicable(run: StoredRun) -> tuple[list[Checker], dict[str, str], list[str]]:
+def _applicable(t: Tables) -> tuple[list[Checker], dict[str, str], list[str]]:
     """Checkers that have something to check; kind → the table it lacks; and the reasons for unknowns due to that."""
-    absent = [table for table in expected_tables(run) if not run.has(table)]
+    run = t.stored.run
+    absent = [table for table in expected_tables(t) if not run.has(table)]
     chosen: list[Checker] = []
     unjudged: dict[str, str] = {}
     needed: dict[str, list[str]] = {table: [] for table in absent}

@@ -1,9 +1,9 @@
 """`offset_identity`, `gap_identity`, `unclean_divergence`, `topic_id`: compares the logs of an offset-preserving
 mirror.
 
-Judged only where the mirror promises it (capability `offset_identity`, contracts `cluster-mirror/*`), in the range
-[max(log starts), min(log ends, cut)) of each partition. A batch's leader epoch is not covered by its CRC and may be
-rewritten; where the mirror rewrites producer ids, these and the CRC may differ, and contents are compared by hash.
+Judged only where the mirror promises it (capability `offset_identity`), in the range [max(log starts), min(log ends,
+cut)) of each partition. A batch's leader epoch is not covered by its CRC and may be rewritten; where the mirror
+rewrites producer ids, these and the CRC may differ, and contents are compared by hash.
 Each difference is reported once, under its most specific kind: a lost record is `mirror_loss`, a lost marker
 `marker_missing`, everything after an unclean election `unclean_divergence`, other missing or extra offsets
 `gap_identity`, and different contents at one offset `offset_identity`. On compacted topics, where each broker cleans by

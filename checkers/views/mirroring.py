@@ -24,19 +24,21 @@ NEVER = (1 << 63) - 1
 _NOT_GOING_ON = ("STOPPED", "STOPPING", "PAUSED", "PAUSING", "FAILED")
 
 
-def contract_name(t: Tables) -> str:
-    """Name of the contract that is judged; empty when it is unknown."""
-    return str(getattr(t, "contract", None) or t.meta.test.contract or "")
-
-
 def capable(t: Tables, capability: str) -> bool:
-    """Whether the mirror has a capability: as the run states it, else as mirrors of its contract have it."""
+    """Whether the mirror has a capability: as the run states it, else as mirrors of the contract that is judged."""
     stated = t.meta.capabilities.get(capability)
-    return bool(stated.yes) if stated is not None else capability in contracts.load(_judged_by(t)).capabilities
+    return stated.yes if stated is not None else _promised(t.contract or t.meta.test.contract, capability)
 
 
-def _judged_by(t: Tables) -> str:
-    return contract_name(t) or "kafka-clean"
+def designed(t: Tables, capability: str) -> bool:
+    """Whether the mirror's design has a capability: by the contract of the run if the run had a design, else by the one
+    that is judged."""
+    own = t.meta.test.contract if t.meta.test.design else None
+    return _promised(own or t.contract or t.meta.test.contract, capability)
+
+
+def _promised(contract: str | None, capability: str) -> bool:
+    return capability in contracts.load(contract or contracts.DEFAULT).capabilities
 
 
 def keeps_offsets(t: Tables) -> bool:
