@@ -57,8 +57,8 @@ ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
 class AnomalyKind:
     """One kind of anomaly.
 
-    `what`: the invariant, in one sentence. `told`: its violation, to follow a cluster's name, in the past tense.
-    `limitations`: what the checker cannot see. `sources`: the KIP, issue, report or paper of the
+    `what`: the invariant, in one sentence. `violation`: what a cluster did that broke it, in the past tense, to follow
+    the cluster's name. `limitations`: what the checker cannot see. `sources`: the KIP, issue, report or paper of the
     definition. `requires`: stored tables without which the kind is `unknown`.
     `any_of`: stored tables of which at least one must be there, each for a form of its own.
     `logs`: replicas whose logs must be complete (by default: one of each partition, where logs are required at all).
@@ -72,7 +72,7 @@ class AnomalyKind:
     section: int
     what: str
     limitations: str
-    told: str = ""
+    violation: str = ""
     forms: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     requires: tuple[str, ...] = ("ops", "op_records")

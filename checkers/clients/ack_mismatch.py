@@ -20,7 +20,7 @@ from checkers.views.tables import PARTITION, REPLICA, Tables
 ACK_MISMATCH = AnomalyKind(
     name="ack_mismatch",
     severity=Severity.S1,
-    told="stored other records than it acknowledged",
+    violation="stored other records than it acknowledged",
     section=1,
     what="the record stored at an acknowledged offset is the record that was acknowledged there",
     limitations="acknowledgements without an offset; offsets reused after a loss; logs without evidence",
@@ -52,13 +52,13 @@ def _overlaid(t: Tables) -> DataFrame | None:
     if not t.has("records"):
         return None
     place = [*PARTITION, "offset"]
-    told = t.suspects.where("is_overlaid and look_ns >= coalesce(done_ns, invoke_ns) and offset < log_end").select(
+    overlaid = t.suspects.where("is_overlaid and look_ns >= coalesce(done_ns, invoke_ns) and offset < log_end").select(
         *place, "value", "op", "done_index", "done_ns", "invoke_ns"
     )
     now = t.truth_log.select(
         *place, F.coalesce("value", F.concat(F.lit("a "), "control_type", F.lit(" marker"))).alias("now")
     )
-    rows = told.join(now, place).where("value != now")
+    rows = overlaid.join(now, place).where("value != now")
     # Since when is the other record known to be there? By its own acknowledgement here, a read, or an earlier
     # snapshot; or, for a mirrored record, by its acknowledgement elsewhere before this one was even sent.
     sent = t.near_sends.where("done_ns is not null and outcome in ('acked', 'committed')")
@@ -78,13 +78,13 @@ def _overlaid(t: Tables) -> DataFrame | None:
         .where("broker is not null")
         .select(*REPLICA, F.coalesce("look", F.lit(0)).alias("look"), F.col("time_ns").alias("since"))
     )
-    looks = (
+    snapshots = (
         t.table("records").withColumn("look", F.coalesce("look", F.lit(0))).join(F.broadcast(times), [*REPLICA, "look"])
     )
-    looks = looks.select(*place, F.col("value").alias("now"), "since")
-    by_look = rows.join(looks, [*place, "now"]).where("since < done_ns")
+    snapshots = snapshots.select(*place, F.col("value").alias("now"), "since")
+    by_snapshot = rows.join(snapshots, [*place, "now"]).where("since < done_ns")
     keys = ["cluster", "topic", "partition", "offset", "value", "now", "op", "done_index"]
-    proven = by_ack.select(*keys).union(by_read.select(*keys)).union(by_look.select(*keys)).distinct()
+    proven = by_ack.select(*keys).union(by_read.select(*keys)).union(by_snapshot.select(*keys)).distinct()
     return anomalies(
         proven,
         "ack_mismatch",

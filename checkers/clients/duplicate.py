@@ -32,13 +32,13 @@ from checkers.views.value_outcomes import undone
 DUPLICATE = AnomalyKind(
     name="duplicate",
     severity=Severity.S1,
-    told="held values twice",
+    violation="held values twice",
     section=1,
     what="a partition holds a value once for each send of it, and a destination no more often than its source",
     limitations="a second copy that expired before it was read; records of clients without idempotence",
     sources=("Jepsen: jepsen.tests.kafka duplicate", "KIP-98", "KIP-656"),
 )
-UNTOLD = AnomalyKind(
+DUPLICATE_OR_ABORTED = AnomalyKind(
     name="duplicate_or_aborted",
     severity=Severity.UNKNOWN,
     section=1,
@@ -56,7 +56,7 @@ def check(t: Tables) -> DataFrame | None:
     copies = values.withColumn("p", F.explode("places")).where(~_aborted(F.col("p"), F.col("attempts")))
     copies = copies.where(~undecided("p.era"))  # read while its topic was recreated: of either life
     copies = copies.withColumn("certain", _certain(t, F.col("p")))
-    spots: DataFrame = copies.groupBy("value", *(F.col(f"p.{c}").alias(c) for c in (*KEY, "origin_topic"))).agg(
+    by_place: DataFrame = copies.groupBy("value", *(F.col(f"p.{c}").alias(c) for c in (*KEY, "origin_topic"))).agg(
         F.array_sort(F.collect_set("p.offset")).alias("offsets"),
         F.array_sort(F.collect_set(F.when(F.col("certain"), F.col("p.offset")))).alias("sure"),
         F.collect_set(F.struct("p.offset", "p.producer_id", "p.producer_epoch", "p.sequence")).alias("held"),
@@ -68,23 +68,23 @@ def check(t: Tables) -> DataFrame | None:
         F.min("p.op_index").alias("first_read"),
         F.max("p.op_index").alias("last_read"),
     )
-    spots = spots.where("size(offsets) > 1").withColumns({"allowed": _allowed(), "repeats": _repeats()})
-    spots = spots.where(~_without_idempotence(t))
+    by_place = by_place.where("size(offsets) > 1").withColumns({"allowed": _allowed(), "repeats": _repeats()})
+    by_place = by_place.where(~_without_idempotence(t))
     doubled = F.col("repeats") | (F.size("sure") > F.col("allowed"))
     where = ("topic", "partition", "cluster")
     listed = F.concat_ws(", ", F.slice("offsets", 1, 8).cast("array<string>"))
     ops = op_list("op", "done_index", "first_read", "last_read")
-    spots = spots.withColumn("doubled", F.coalesce(doubled, F.lit(False)))
+    by_place = by_place.withColumn("doubled", F.coalesce(doubled, F.lit(False)))
     found = anomalies(
-        spots.where("doubled"),
+        by_place.where("doubled"),
         "duplicate",
         offset=F.col("offsets")[1],
         ops=ops,
         rank=-F.size("offsets"),
         explain=sentence("%s is %s times in %s-%s on %s: at offsets %s", "value", F.size("offsets"), *where, listed),
     )
-    untold = anomalies(
-        spots.where("not doubled and size(offsets) > allowed"),
+    either = anomalies(
+        by_place.where("not doubled and size(offsets) > allowed"),
         "duplicate_or_aborted",
         offset=F.col("offsets")[1],
         ops=ops,
@@ -93,7 +93,7 @@ def check(t: Tables) -> DataFrame | None:
             *("value", F.size("offsets"), *where, listed),
         ),
     )
-    return union([found, untold])
+    return union([found, either])
 
 
 def _aborted(place: Column, attempts: Column) -> Column:
@@ -142,9 +142,9 @@ def _carried_from(letter: str) -> Column:
     it."""
     source, unsettled = F.lit(letter), ~F.col("settled")
     sent = F.exists("attempts", lambda s: s["cluster"] == source)
-    looked = F.exists("attempts", lambda s: (s["cluster"] == source) & s["looked"])
+    log_seen = F.exists("attempts", lambda s: (s["cluster"] == source) & s["log_seen"])
     copies = F.filter("places", lambda p: _copy_of(p, source) & (unsettled | ~_aborted(p, F.col("attempts"))))
-    tries = F.when(looked & F.col("settled"), 0).otherwise(_tries(source, lambda _: unsettled))
+    tries = F.when(log_seen & F.col("settled"), 0).otherwise(_tries(source, lambda _: unsettled))
     upstream = (source < F.col("cluster")) | (sent & (source != F.col("cluster")))
     return F.when(upstream, F.greatest(F.size(copies), tries)).otherwise(0)
 
@@ -176,4 +176,4 @@ def _without_idempotence(t: Tables) -> Column:
     return (F.size(here) == 1) & said & ~F.col("idempotent")
 
 
-CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, UNTOLD), check=check)
+CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, DUPLICATE_OR_ABORTED), check=check)

@@ -19,7 +19,7 @@ from checkers.views.tables import PARTITION, Tables
 INCONSISTENT_OFFSETS = AnomalyKind(
     name="inconsistent_offsets",
     severity=Severity.S1,
-    told="held two records at one offset",
+    violation="held two records at one offset",
     section=1,
     what="an offset of a partition holds one record, for every reader and at all times",
     limitations="differences between replicas that no client read",
@@ -31,9 +31,9 @@ PLACE = (*PARTITION, "era", "offset")
 def check(t: Tables) -> DataFrame | None:
     """Offsets at which two values were seen, at least one of them by a reader, or both in one log."""
     seen = t.conflicts.select(*PLACE, "value", "op_index", "readers", "stored")
-    told = t.suspects.where("is_overlaid and not coalesce(look_ns >= coalesce(done_ns, invoke_ns), false)")
+    overlaid = t.suspects.where("is_overlaid and not coalesce(look_ns >= coalesce(done_ns, invoke_ns), false)")
     read = t.near_polled.select(*PLACE, F.col("value").alias("other"), F.col("op_index").alias("read_index"))
-    against = told.select(*PLACE, "value", F.col("done_index").alias("op_index")).join(read, list(PLACE))
+    against = overlaid.select(*PLACE, "value", F.col("done_index").alias("op_index")).join(read, list(PLACE))
     mixed = seen.groupBy(*PLACE).agg(
         F.sort_array(F.collect_set("value")).alias("values"),
         F.min("op_index").alias("first"),

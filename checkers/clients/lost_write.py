@@ -25,7 +25,7 @@ from checkers.views.txn_batches import txn_batches
 LOST_WRITE = AnomalyKind(
     name="lost_write",
     severity=Severity.S1,
-    told="lost acknowledged writes",
+    violation="lost acknowledged writes",
     section=1,
     what="every acknowledged record, and every record of a committed transaction, can be read afterwards",
     limitations="records that expired as configured; superseded records of compacted topics; sends that were never "

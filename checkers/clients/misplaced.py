@@ -22,7 +22,7 @@ from checkers.views.tables import PARTITION, Tables
 PHANTOM = AnomalyKind(
     name="phantom",
     severity=Severity.S1,
-    told="showed values that no client sent, or took back what was read",
+    violation="showed values that no client sent, or took back what was read",
     section=1,
     what="every value that is read was sent, and what was read once stays",
     limitations="a wrong value that equals one that was sent",
@@ -32,7 +32,7 @@ PHANTOM = AnomalyKind(
 MISPLACED = AnomalyKind(
     name="misplaced",
     severity=Severity.S1,
-    told="showed values in another partition than theirs",
+    violation="showed values in another partition than theirs",
     section=1,
     what="every value is read from the topic and partition to which it was sent",
     limitations="sends whose partition is unknown",

@@ -30,7 +30,7 @@ from checkers.views.tables import PARTITION, Tables
 POLL_SKIP = AnomalyKind(
     name="poll_skip",
     severity=Severity.S2,
-    told="let consumers skip records",
+    violation="let consumers skip records",
     section=1,
     what="a consumer reads every record of its partition that it is entitled to, from its assigned position on",
     limitations="records that no reader saw; expired records; members of groups without recorded assignments; "
@@ -42,7 +42,7 @@ POLL_SKIP = AnomalyKind(
 NONMONOTONIC_POLL = AnomalyKind(
     name="nonmonotonic_poll",
     severity=Severity.S2,
-    told="let consumers go back",
+    violation="let consumers go back",
     section=1,
     what="a consumer that is not reassigned never goes back",
     limitations="members of groups without recorded assignments",
@@ -56,14 +56,14 @@ def check(t: Tables) -> DataFrame | None:
     steps = t.cache(_steps(t))
     what = F.when(F.col("form") == "internal", "within one poll").otherwise("in consecutive polls")
     where = ("topic", "partition", "cluster")
-    told = "%s read offset %s of %s-%s on %s after offset %s, %s"
+    words = "%s read offset %s of %s-%s on %s after offset %s, %s"
     back = anomalies(
         steps.where("offset <= before and not lost"),
         "nonmonotonic_poll",
         form=F.col("form"),
         ops=op_list("before_index", "op_index"),
         rank=F.col("offset") - F.col("before"),
-        explain=sentence(told, "process", "offset", *where, "before", what),
+        explain=sentence(words, "process", "offset", *where, "before", what),
     )
     gaps = steps.where("offset > before + 1")
     if gaps.isEmpty():
@@ -106,7 +106,7 @@ def _steps(t: Tables) -> DataFrame:
     before it), lost (a poll between them found the position outside the log)."""
     given = positions.given(t)
     if t.screened:
-        return _told(t, t.sieve.steps, given)
+        return _with_ends(t, t.sieve.steps, given)
     names = ("process", *KEY, "op_index", "position", "offset")
     rows = t.reads.where("offset is not null and partition is not null").select(*names, F.lit(False).alias("given"))
     if given is not None:
@@ -116,10 +116,10 @@ def _steps(t: Tables) -> DataFrame:
     last = F.lag(F.struct(F.col("offset").alias("before"), F.col("op_index").alias("before_index"), "given"))
     steps = rows.withColumn("last", last.over(order)).where("not given and offset != last.before + 1")
     steps = steps.where("not last.given or offset > last.before")
-    return _told(t, t.cache(steps.select("op_index", "position", "last.before", "last.before_index")), given)
+    return _with_ends(t, t.cache(steps.select("op_index", "position", "last.before", "last.before_index")), given)
 
 
-def _told(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
+def _with_ends(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
     """Steps with details of both ends; those in which the consumer may have been repositioned are left out."""
     reads = history.reads(t, only=odd.select("op_index", "position")) if t.screened else t.reads
     steps = reads.join(odd, ["op_index", "position"]).where(~undecided())
@@ -248,20 +248,20 @@ def _entitled(t: Tables, seen: DataFrame) -> DataFrame:
     kept, undone = col("outcome").isin("acked", "committed"), col("outcome").isin("aborted", "failed")
     flags = {"kept": F.max(kept), "unkept": F.max(~kept), "undone": F.max(undone)}
     by_value = t.near_sends.groupBy("value").agg(*(flag.alias(name) for name, flag in flags.items()))
-    told = t.near_sends.where("offset is not null").groupBy(*KEY, "offset", "value")
-    by_place = told.agg(*(flags[name].alias(f"told_{name}") for name in ("kept", "undone")))
+    acked = t.near_sends.where("offset is not null").groupBy(*KEY, "offset", "value")
+    by_place = acked.agg(*(flags[name].alias(f"acked_{name}") for name in ("kept", "undone")))
     home = t.near_sends.select("cluster", "value").distinct().withColumn("home", F.lit(True))
     rows = seen.join(by_value, "value", "left").join(by_place, [*KEY, "offset", "value"], "left")
     rows = rows.join(home, ["cluster", "value"], "left")
-    rows = rows.fillna(False, ["kept", "unkept", "undone", "told_kept", "told_undone", "home"])
+    rows = rows.fillna(False, ["kept", "unkept", "undone", "acked_kept", "acked_undone", "home"])
     # A record of an exactly-once mirror may be aborted, which only the log would show.
     doubtful = ~col("home") & col("cluster").isin(*own_transactions(t))
     sure = (
         F.when(col("txn_end") == "ABORT", false)
         .when(col("txn_end") == "OPEN", col("committed"))
-        .when(col("told_kept"), F.lit(True))
+        .when(col("acked_kept"), F.lit(True))
         # No reader is entitled to what another read_committed reader was wrongly shown (`aborted_read`).
-        .when(col("told_undone") | (col("undone") & ~col("kept")), false)
+        .when(col("acked_undone") | (col("undone") & ~col("kept")), false)
         .when(col("stored") | col("committed"), F.lit(True))
         .otherwise(col("kept") & ~col("unkept") & ~doubtful)
     )

@@ -26,7 +26,7 @@ STUCK = AnomalyKind(
     name="stuck",
     after_healing=True,
     severity=Severity.S3,
-    told="made no progress after healing",
+    violation="made no progress after healing",
     section=1,
     what="after healing, clients, last stable offsets, groups and mirror partitions make progress within the bound",
     limitations="stalls shorter than the bound or between snapshots",
@@ -140,8 +140,8 @@ def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
 def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if not t.has("log_ends"):
         return None
-    looks = t.table("log_ends").where(F.col("time_ns") >= after).where("last_stable < high_watermark")
-    stood = looks.groupBy(*PARTITION, "broker", F.col("last_stable").alias("offset")).agg(
+    snapshots = t.table("log_ends").where(F.col("time_ns") >= after).where("last_stable < high_watermark")
+    stood = snapshots.groupBy(*PARTITION, "broker", F.col("last_stable").alias("offset")).agg(
         (F.max("time_ns") - F.min("time_ns")).alias("lasted"), F.max("high_watermark").alias("hw")
     )
     if t.stored.imported and t.has("batches"):
@@ -163,12 +163,12 @@ def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
 def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if not (t.has("group_offsets") and t.has("log_ends")):
         return None
-    looks = t.table("group_offsets").where(F.col("time_ns") >= after).where("event = 'look' and offset is not null")
-    looks = looks.where("topic is not null and partition is not null")
+    snapshots = t.table("group_offsets").where(F.col("time_ns") >= after).where("event = 'look' and offset is not null")
+    snapshots = snapshots.where("topic is not null and partition is not null")
     order = Window.partitionBy("cluster", "group", "topic", "partition").orderBy("time_ns")
     at_work = F.coalesce(F.col("members") > 0, F.lit(False))
     moved = (F.col("offset") != F.lag("offset").over(order)) | ~at_work
-    runs = looks.withColumn("at_work", at_work).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
+    runs = snapshots.withColumn("at_work", at_work).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
     runs = runs.withColumn("run", F.sum("run").over(order)).where("at_work")
     stood = runs.groupBy("cluster", "group", "topic", "partition", "run").agg(
         F.min("time_ns").alias("since"), F.max("time_ns").alias("until"), F.max("offset").alias("offset")
@@ -182,14 +182,14 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
     )
     stood = stood.where(F.col("until") - F.col("since") > bound)
     stood = with_era_at(t, stood, F.col("since"), F.col("until")).where(~undecided())
-    behind = stood.join(ends, [*PARTITION, "era"])
-    behind = behind.where((F.col("seen_ns") <= F.col("until") - bound) & (F.col("end") > F.col("offset")))
-    behind = behind.groupBy("cluster", "group", "topic", "partition", "offset", "since", "until").agg(
+    lagging = stood.join(ends, [*PARTITION, "era"])
+    lagging = lagging.where((F.col("seen_ns") <= F.col("until") - bound) & (F.col("end") > F.col("offset")))
+    lagging = lagging.groupBy("cluster", "group", "topic", "partition", "offset", "since", "until").agg(
         F.max("end").alias("end")
     )
-    behind = behind.withColumn("lasted", F.col("until") - F.col("since"))
+    lagging = lagging.withColumn("lasted", F.col("until") - F.col("since"))
     return anomalies(
-        behind,
+        lagging,
         "stuck",
         form=F.lit("group"),
         value=None,
@@ -204,13 +204,13 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
 def _mirror(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if not t.has("mirror_states"):
         return None
-    looks = t.table("mirror_states").where(F.col("time_ns") >= after).where("destination_offset is not null")
-    looks = looks.where("state in ('MIRRORING', 'PREPARING', 'STOPPING', 'PAUSING')")
+    snapshots = t.table("mirror_states").where(F.col("time_ns") >= after).where("destination_offset is not null")
+    snapshots = snapshots.where("state in ('MIRRORING', 'PREPARING', 'STOPPING', 'PAUSING')")
     # A run of equal destination offsets, all with lag: numbered by how often the offset or the lag changed before.
     window = Window.partitionBy("mirror", *PARTITION).orderBy("time_ns")
     lagging = F.coalesce(F.col("lag") > 0, F.lit(False))
     moved = (F.col("destination_offset") != F.lag("destination_offset").over(window)) | ~lagging
-    runs = looks.withColumn("lagging", lagging).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
+    runs = snapshots.withColumn("lagging", lagging).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
     runs = runs.withColumn("run", F.sum("run").over(window)).where("lagging")
     stood = runs.groupBy("mirror", *PARTITION, "run").agg(
         (F.max("time_ns") - F.min("time_ns")).alias("lasted"),

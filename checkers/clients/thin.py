@@ -94,8 +94,10 @@ def _idle(t: Tables) -> DataFrame | None:
         return None
     rows = [(f.records, f"{f.fault_id} ({f.name}{f' on {f.cluster}' if f.cluster else ''})") for f in idle]
     found = t.spark.createDataFrame(rows, "n bigint, fault string")
-    told = f"the mirror copied only %s records while fault %s was active and {AFTER_S} s after it, the floor is {floor}"
-    return _row(found, "idle_mirror", sentence(told, "n", "fault"))
+    words = (
+        f"the mirror copied only %s records while fault %s was active and {AFTER_S} s after it, the floor is {floor}"
+    )
+    return _row(found, "idle_mirror", sentence(words, "n", "fault"))
 
 
 def _idle_partitions(t: Tables) -> DataFrame | None:
@@ -103,8 +105,8 @@ def _idle_partitions(t: Tables) -> DataFrame | None:
     if not carried.faults or carried.partitions >= floor:
         return None
     found = t.spark.createDataFrame([(carried.partitions,)], "n bigint")
-    told = f"the mirror copied records of only %s partitions under faults, the floor is {floor}"
-    return _row(found, "idle_partitions", sentence(told, "n"))
+    words = f"the mirror copied records of only %s partitions under faults, the floor is {floor}"
+    return _row(found, "idle_partitions", sentence(words, "n"))
 
 
 def _figures(t: Tables) -> dict[str, DataFrame]:

@@ -19,7 +19,7 @@ from checkers.views.tables import Tables
 TORN_TRANSACTION = AnomalyKind(
     name="torn_transaction",
     severity=Severity.S1,
-    told="showed transactions in part",
+    violation="showed transactions in part",
     section=1,
     what="after its end, read_committed readers see all records of a transaction or none",
     limitations="records of an undecided transaction that were never seen; transactions cut by a mirror's stop",

@@ -22,7 +22,7 @@ from checkers.views.tables import PARTITION, Tables
 KIND = AnomalyKind(
     name="checkpoint_rewind",
     severity=Severity.S1,
-    told="got translated offsets that went back or too far",
+    violation="got translated offsets that went back or too far",
     section=4,
     what="a translated offset goes back only with the source's, and is never past the true position",
     limitations="translations of records whose source offset is unknown",

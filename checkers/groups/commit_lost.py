@@ -25,7 +25,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="commit_lost",
     severity=Severity.S1,
-    told="lost acknowledged offset commits",
+    violation="lost acknowledged offset commits",
     section=4,
     what="a fetch returns the last acknowledged offset commit or a later one, and none of an aborted transaction",
     limitations="expired offsets, committers that are not recorded",
@@ -89,7 +89,7 @@ def check(t: Tables) -> DataFrame | None:
     lost = judged.where(f"aborted or ({gone})")
     where = ("topic", "partition", "cluster")
     returned = F.coalesce(F.col("offset").cast("string"), F.lit("none"))
-    told = sentence(
+    words = sentence(
         "group %s committed %s of %s-%s on %s, but a later fetch returned %s", "group", "committed", *where, returned
     )
     shown_undone = sentence(
@@ -103,7 +103,7 @@ def check(t: Tables) -> DataFrame | None:
         value=None,
         ops=op_list("last.op_index", "last.decided_index", "op_index"),
         rank=F.coalesce("offset", F.lit(-1)) - F.coalesce("committed", F.lit(0)),
-        explain=F.when(F.col("aborted"), shown_undone).otherwise(told),
+        explain=F.when(F.col("aborted"), shown_undone).otherwise(words),
     )
 
 
@@ -176,16 +176,16 @@ def _of_groups(t: Tables) -> DataFrame:
     """Snapshots as fetches, and a mirror's writes as commits that were not acknowledged to anybody."""
     rows = t.table("group_offsets").where("topic is not null and partition is not null")
     rows = rows.where("event in ('look', 'sync') and coalesce(kind, 'consumer') = 'consumer'")
-    look, time = F.col("event") == "look", F.col("time_ns")
+    snapshot, time = F.col("event") == "look", F.col("time_ns")
     began = F.coalesce("began_ns", "time_ns")
     none = F.lit(None)
     return rows.select(
         *KEY[:4],
-        F.when(look, "fetch").otherwise("commit").alias("action"),
+        F.when(snapshot, "fetch").otherwise("commit").alias("action"),
         "offset",
         began.alias("begin"),
-        F.when(look, time).alias("end"),
-        look.alias("ok"),
+        F.when(snapshot, time).alias("end"),
+        snapshot.alias("ok"),
         F.lit(False).alias("failed"),
         F.lit(False).alias("undone"),
         none.cast("bigint").alias("op_index"),

@@ -22,7 +22,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="config_reverted",
     severity=Severity.S1,
-    told="had topic configurations changed after the stop",
+    violation="had topic configurations changed after the stop",
     section=4,
     what="after the stop only an administrator changes the destination's topic configurations",
     limitations="changes before the first snapshot after the stop; entries that were removed",

@@ -21,7 +21,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="group_out_of_range",
     severity=Severity.S1,
-    told="got group offsets outside its log",
+    violation="got group offsets outside its log",
     section=4,
     what="a synced group offset is, when it is written, between log start and log end of the destination",
     limitations="offsets outside only between two snapshots; clusters with unclean elections",

@@ -28,7 +28,7 @@ KIND = AnomalyKind(
     name="group_overwritten",
     after_healing=True,
     severity=Severity.S1,
-    told="had group offsets synced that must not be, or left out",
+    violation="had group offsets synced that must not be, or left out",
     section=4,
     what="a mirror syncs the groups that it should, and none that is active on the destination",
     limitations="members that no snapshot and no poll shows; unrecorded syncs",
@@ -67,8 +67,8 @@ def _syncs(t: Tables) -> DataFrame:
 def _active(t: Tables) -> DataFrame:
     """Snapshots, polls and syncs of a group on one timeline: its members around a sync."""
     none = F.lit(None)
-    looks = t.table("group_offsets").where("group is not null and members is not null")
-    looks = looks.select("cluster", "group", "time_ns", "members", none.cast("string").alias("process"))
+    snapshots = t.table("group_offsets").where("group is not null and members is not null")
+    snapshots = snapshots.select("cluster", "group", "time_ns", "members", none.cast("string").alias("process"))
     syncs = _syncs(t).select("cluster", "group", "topic", "partition", "offset", "time_ns")
     where = F.broadcast(syncs.select("cluster", "group").distinct())
     polls = t.ops.where("group is not null and type = 'ok' and f in ('poll', 'commit_offset')")
@@ -85,7 +85,9 @@ def _active(t: Tables) -> DataFrame:
     rows = syncs.withColumn("id", F.struct("topic", "partition", "offset", "time_ns"))
     during = rows.join(F.broadcast(stays), ["cluster", "group"]).where("time_ns > from_ns and time_ns < until_ns")
     seen = during.select("cluster", "group", "id", sentence("%s polled there before and after", "process").alias("how"))
-    counted = rows.join(looks.select("cluster", "group", F.col("time_ns").alias("at"), "members"), ["cluster", "group"])
+    counted = rows.join(
+        snapshots.select("cluster", "group", F.col("time_ns").alias("at"), "members"), ["cluster", "group"]
+    )
     counted = (
         counted.where("at <= time_ns").groupBy("cluster", "group", "id").agg(F.max_by("members", "at").alias("members"))
     )

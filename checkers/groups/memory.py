@@ -20,7 +20,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="memory",
     severity=Severity.S4,
-    told="used memory beyond its bound",
+    violation="used memory beyond its bound",
     section=4,
     what="a mirror's memory is bounded by fetchers and response size, whatever the number of partitions",
     limitations="peaks between two samples",

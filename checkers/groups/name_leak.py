@@ -15,7 +15,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="name_leak",
     severity=Severity.SEC,
-    told="disclosed names of mirrors to principals without rights",
+    violation="disclosed names of mirrors to principals without rights",
     section=4,
     what="a principal without rights on mirrors learns no mirror's name",
     limitations="requests that were not tried",

@@ -24,7 +24,7 @@ from harness.history.jsonl.events import MIRROR_FAULTS
 KIND = AnomalyKind(
     name="state_graph",
     severity=Severity.S2,
-    told="had mirror states that its design does not allow",
+    violation="had mirror states that its design does not allow",
     section=4,
     what="mirror states move along the design's edges; a refused operation changes nothing",
     limitations="states between two snapshots",

@@ -17,7 +17,7 @@ from checkers.views.tables import REPLICA, Tables
 KIND = AnomalyKind(
     name="state_key_skew",
     severity=Severity.S4,
-    told="crowded one partition of the mirror state topic",
+    violation="crowded one partition of the mirror state topic",
     section=4,
     what="with 1,000 or more keys in the mirror state topic, no partition holds more than twice the mean",
     limitations="fewer than 1,000 keys; keys that compaction removed; how hot a key is",

@@ -21,7 +21,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="written_while_mirrored",
     severity=Severity.S1,
-    told="accepted writes while it was mirrored",
+    violation="accepted writes while it was mirrored",
     section=4,
     what="no client's write to the destination succeeds before the partition is stopped; the refusal gives the reason",
     limitations="partitions without recorded states; writers that the history does not record",

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Logs, Severity
 from checkers.catalogue import CATALOGUE, CHECKERS
-from checkers.judge.executor import gather
+from checkers.judge.executor import run_checkers
 from checkers.judge.headline import Found, headline, why_green
 from checkers.judge.statistics import figures, unfinished_reads
 from checkers.views.completeness import sentence_of
@@ -138,16 +138,16 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
     run = tables.stored.run
     try:
         chosen, unjudged, missing = _applicable(tables)
-        gathered = gather(tables, chosen)
+        results = run_checkers(tables, chosen)
         for checker in chosen:
-            why = gathered.unanswered.get(checker.name)
+            why = results.unanswered.get(checker.name)
             if why is not None:
                 unjudged = {**{kind.name: why for kind in checker.kinds}, **unjudged}
         incomplete, holes = _incomplete(tables, chosen)
         unjudged = {**incomplete, **unjudged}
-        findings, doubtful = _doubted(_findings(gathered.anomalies, promised), run)
+        findings, doubtful = _doubted(_findings(results.anomalies, promised), run)
         looked_at = tuple(kind.name for checker in chosen for kind in checker.kinds if kind.name not in unjudged)
-        unknowns = [*_of_its_end(run), *run.problems, *missing, *holes, *doubtful, *gathered.failures]
+        unknowns = [*_of_its_end(run), *run.problems, *missing, *holes, *doubtful, *results.failures]
         unknowns += _unknowns(run, findings)
         if not unknowns and not findings:
             unknowns = _proves_nothing(tables)
@@ -164,7 +164,7 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
             figures=figures(tables),
             carried_under_faults=tables.carried_under_faults.faults,
             seconds=time.monotonic() - began,
-            checker_seconds=gathered.seconds,
+            checker_seconds=results.seconds,
         )
     finally:
         tables.close()
@@ -216,22 +216,22 @@ def _lacking(kind: AnomalyKind, run: StoredRun, absent: Sequence[str]) -> list[s
     required = [table for table in kind.requires if not run.has(table)]
     if kind.any_of and not any(run.has(table) for table in kind.any_of):
         required.append(kind.any_of[0])
-    told = [table for table in absent if kind.section in _SAYS_WHAT_WAS_DUE.get(table, ())]
-    return required + [table for table in told if table not in required]
+    due = [table for table in absent if kind.section in _SAYS_WHAT_WAS_DUE.get(table, ())]
+    return required + [table for table in due if table not in required]
 
 
 def _incomplete(t: Tables, chosen: Iterable[Checker]) -> tuple[dict[str, str], list[str]]:
     """Kinds that need incomplete logs → which logs; and the same in one sentence for each sort of need."""
     found: dict[str, str] = {}
-    told: list[str] = []
-    for need in (Logs.ANY, Logs.EVERY):
-        missing = [gap for gap in t.gaps if gap.only or need is Logs.EVERY]
-        kinds = [kind.name for checker in chosen for kind in checker.kinds if kind.needs_logs is need]
+    sentences: list[str] = []
+    for logs in (Logs.ANY, Logs.EVERY):
+        missing = [gap for gap in t.gaps if gap.only or logs is Logs.EVERY]
+        kinds = [kind.name for checker in chosen for kind in checker.kinds if kind.needs_logs is logs]
         if missing and kinds:
             what = sentence_of(missing)
             found |= dict.fromkeys(kinds, what)
-            told.append(f"{what}, so {_some(kinds)} cannot be judged there")
-    return found, told
+            sentences.append(f"{what}, so {_some(kinds)} cannot be judged there")
+    return found, sentences
 
 
 def _doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding, ...], list[str]]:
@@ -242,7 +242,7 @@ def _doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding
     unsaid = {section for name in run.meta.left_out for section in _TOUCHED.get(name, ())}
     unhealed = bool(run.meta.unhealed)
     kept: list[Finding] = []
-    told: dict[str, list[str]] = {}
+    doubted: dict[str, list[str]] = {}
     for f in findings:
         cause = "what the torn files held" if f.kind.section in touched else ""
         if not cause and f.kind.section in unsaid:
@@ -251,8 +251,8 @@ def _doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding
             cause = "what the harness could not heal"
         kept.append(replace(f, breaches=0) if cause else f)
         if cause and f.breaches:
-            told.setdefault(cause, []).append(f"{f.kind.name} {f.breaches}")
-    doubts = [f"{_some(names)} may be due to {cause}, so it does not count" for cause, names in told.items()]
+            doubted.setdefault(cause, []).append(f"{f.kind.name} {f.breaches}")
+    doubts = [f"{_some(names)} may be due to {cause}, so it does not count" for cause, names in doubted.items()]
     return tuple(kept), doubts
 
 
@@ -260,8 +260,8 @@ def _proves_nothing(t: Tables) -> list[str]:
     """Why a history proves nothing: nothing was acknowledged, read or stored that could be lost, doubled or changed."""
     if any(t.stored.run.rows(table) for table in _THINGS_IN_ITSELF):
         return []
-    told = t.table("op_records").where("offset is not null")
-    if told.where("action in ('poll', 'fetch')").limit(1).count():
+    located = t.table("op_records").where("offset is not null")
+    if located.where("action in ('poll', 'fetch')").limit(1).count():
         return []
     if t.large and t.table("ops").where("type = 'ok' and f = 'send' and txn is null").limit(1).count():
         return []  # found without a join of all sends
@@ -356,9 +356,9 @@ def _unknowns(run: StoredRun, findings: Iterable[Finding]) -> list[str]:
         reasons.append(f"{cut_off} final reads were cut off, so records that they did not reach may be lost or late")
     for finding in findings:
         if finding.kind.severity is Severity.UNKNOWN:
-            told = finding.witnesses[0]["explain"] if finding.witnesses else finding.kind.what
+            words = finding.witnesses[0]["explain"] if finding.witnesses else finding.kind.what
             reasons.append(
-                f"{finding.kind.name}: {told}" + (f" (and {finding.count - 1} more)" if finding.count > 1 else "")
+                f"{finding.kind.name}: {words}" + (f" (and {finding.count - 1} more)" if finding.count > 1 else "")
             )
     return reasons
 

@@ -22,13 +22,13 @@ def figures(t: Tables) -> dict[str, Any]:
     events = sorted(t.facts.counts.items())
     found: dict[str, Any] = {f"{f} {kind}": count for (f, kind), count in events if kind in ("ok", "fail", "info")}
     if t.has("mirror_states"):
-        looks = (
+        snapshots = (
             t.table("mirror_states").where("lag is not null").groupBy("mirror", "time_ns").agg(F.sum("lag").alias("n"))
         )
-        most = looks.agg(F.max("n").alias("n")).collect()[0]["n"]
+        most = snapshots.agg(F.max("n").alias("n")).collect()[0]["n"]
         if most is not None:
             found["greatest lag of the mirror, records"] = most
-    found |= left_behind(t)
+    found |= recovery_point(t)
     if t.has("faults"):
         steps = t.table("faults").where("action in ('inject', 'bit', 'skip')")
         counts = {row["action"]: row["n"] for row in steps.groupBy("action").agg(_proven().alias("n")).collect()}
@@ -43,7 +43,7 @@ def figures(t: Tables) -> dict[str, Any]:
     return found
 
 
-def left_behind(t: Tables) -> dict[str, int]:
+def recovery_point(t: Tables) -> dict[str, int]:
     """The recovery point of stops (RPO): records, and transactions, that had been acknowledged on the source when the
     stop was requested and are not visible on the destination."""
     if not t.has("mirror_states") or t.table("mirror_states").where("state = 'STOPPED'").isEmpty():

@@ -22,7 +22,7 @@ from checkers.views.tables import PARTITION, Tables
 KIND = AnomalyKind(
     name="pid_swallowed",
     severity=Severity.S1,
-    told="treated new writes as duplicates",
+    violation="treated new writes as duplicates",
     section=3,
     what="an acknowledged local write is at its offset, not deduplicated against a mirrored producer's state",
     limitations="the cause, where the log does not state sequences",

@@ -29,7 +29,7 @@ _NEEDS = ("batches", "records", "log_ends")
 IDENTITY = AnomalyKind(
     name="offset_identity",
     severity=Severity.S1,
-    told="held other batches than its source at the same offsets",
+    violation="held other batches than its source at the same offsets",
     section=2,
     what="both logs hold the same at each offset: batch bounds, CRC, producer columns, control type",
     limitations="leader epochs, which a leader may rewrite; batch bounds on compacted topics",
@@ -39,7 +39,7 @@ IDENTITY = AnomalyKind(
 GAPS = AnomalyKind(
     name="gap_identity",
     severity=Severity.S1,
-    told="had other gaps than its source",
+    violation="had other gaps than its source",
     section=2,
     what="both logs hold the same set of offsets: gaps stay gaps",
     limitations="records of compacted topics that only one side holds: each broker cleans by itself",
@@ -50,7 +50,7 @@ UNCLEAN = AnomalyKind(
     name="unclean_divergence",
     after_healing=True,
     severity=Severity.S1,
-    told="kept what its source had discarded",
+    violation="kept what its source had discarded",
     section=2,
     what="after an unclean election the destination equals the source's new log, or the mirror says FAILED",
     limitations="an unclean election that was not recorded",
@@ -60,7 +60,7 @@ UNCLEAN = AnomalyKind(
 TOPIC_ID = AnomalyKind(
     name="topic_id",
     severity=Severity.S4,
-    told="had other topic IDs than its source",
+    violation="had other topic IDs than its source",
     section=2,
     what="topic IDs are equal on both clusters, where the mirror has that capability",
     limitations="topics without a single batch",
@@ -118,9 +118,9 @@ def _records(t: Tables) -> DataFrame | None:
 
     def build(_: Tables) -> DataFrame:
         suspect = unequal_partitions(batches).withColumn("suspect", F.lit(True))
-        look = where.join(F.broadcast(suspect), list(PAIR), "left").where("compacted or suspect")
-        rows = record_pairs(t, look.select(*PAIR, "low", "high", "compacted", *_NAMES))
-        named = look.select(*PAIR, "compacted", *_NAMES)
+        compared = where.join(F.broadcast(suspect), list(PAIR), "left").where("compacted or suspect")
+        rows = record_pairs(t, compared.select(*PAIR, "low", "high", "compacted", *_NAMES))
+        named = compared.select(*PAIR, "compacted", *_NAMES)
         return rows.join(F.broadcast(named), list(PAIR))
 
     return t.once("record_pairs", build)
@@ -150,9 +150,9 @@ def _diverged(t: Tables) -> DataFrame | None:
     longer = longer.withColumn(
         "high", F.when(~tail & (F.col("b_end") > F.col("a_end")), F.col("b_end")).otherwise(F.col("high"))
     )
-    look = longer.select(*PAIR, "low", "high")
-    batches = batch_pairs(t, look)
-    suspect = look.join(F.broadcast(unequal_partitions(batches)), list(PAIR), "left_semi")
+    compared = longer.select(*PAIR, "low", "high")
+    batches = batch_pairs(t, compared)
+    suspect = compared.join(F.broadcast(unequal_partitions(batches)), list(PAIR), "left_semi")
     records = record_pairs(t, suspect).select(*PAIR, "offset", F.lit("the record").alias("what"))
     of_batches = batches.where("differs is not null and differs != 'missing'")
     of_batches = of_batches.select(*PAIR, F.col("base_offset").alias("offset"), F.col("differs").alias("what"))
@@ -206,8 +206,8 @@ def _contents(t: Tables) -> DataFrame | None:
         F.concat(F.lit("the batches there have "), "differs").alias("what"),
     )
     # Where a batch at an offset is already reported, its records add nothing.
-    told = of_batches.select(*PAIR, "offset")
-    contents = records.where("a is not null and b is not null").join(told, [*PAIR, "offset"], "left_anti")
+    reported = of_batches.select(*PAIR, "offset")
+    contents = records.where("a is not null and b is not null").join(reported, [*PAIR, "offset"], "left_anti")
     # Batches with equal CRCs cannot hold unequal records; unequal batches are reported above.
     contents = contents.where("compacted") if _crcs_known(t) else _before_divergence(t, contents, "offset")
     moved = moved_values(t)

@@ -27,7 +27,7 @@ KIND = AnomalyKind(
     name="retention_gap",
     after_healing=True,
     severity=Severity.S1,
-    told="skipped expired records without a report",
+    violation="skipped expired records without a report",
     section=2,
     what="when the source's log start passes the destination's end, the gap is reported",
     limitations="records without an acknowledgement; reports that went only to the mirror's own log",
@@ -42,7 +42,7 @@ def check(t: Tables) -> DataFrame | None:
     if values is None or where is None:
         return None
     missing = _expired_unseen(t, values, where)
-    gaps = _seen_in_looks(t, where) if keeps_offsets(t) else None
+    gaps = _seen_in_snapshots(t, where) if keeps_offsets(t) else None
     if gaps is not None:  # records above the cut, or above all that was mirrored, were not skipped
         gaps = gaps.join(F.broadcast(where.select(*PAIR, "bound")), list(PAIR)).where("first < bound").drop("bound")
     rows = missing if gaps is None else missing.unionByName(gaps)
@@ -101,19 +101,19 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     )
 
 
-def _seen_in_looks(t: Tables, where: DataFrame) -> DataFrame:
+def _seen_in_snapshots(t: Tables, where: DataFrame) -> DataFrame:
     """Gaps that snapshots of both logs show: PAIR, first, last (offsets), count (null), value, done_index (null)."""
-    looks = with_ended(t, with_life(t, t.table("log_ends"))).where("not ended")
-    looks = looks.withColumn("origin_topic", t.canonical())
-    looks = looks.where("broker is null or leader is null or broker = leader or broker < 0")
+    snapshots = with_ended(t, with_life(t, t.table("log_ends"))).where("not ended")
+    snapshots = snapshots.withColumn("origin_topic", t.canonical())
+    snapshots = snapshots.where("broker is null or leader is null or broker = leader or broker < 0")
     keys = where.where("from_log").select(*PAIR)
-    a = looks.join(F.broadcast(keys), (F.col("cluster") == keys.source) & _same(looks, keys)).select(
+    a = snapshots.join(F.broadcast(keys), (F.col("cluster") == keys.source) & _same(snapshots, keys)).select(
         *(keys[c] for c in PAIR),
         "time_ns",
         F.col("log_start").alias("a_start"),
         F.lit(None).cast("long").alias("b_end"),
     )
-    b = looks.join(F.broadcast(keys), (F.col("cluster") == keys.destination) & _same(looks, keys)).select(
+    b = snapshots.join(F.broadcast(keys), (F.col("cluster") == keys.destination) & _same(snapshots, keys)).select(
         *(keys[c] for c in PAIR), "time_ns", F.lit(None).cast("long").alias("a_start"), F.col("log_end").alias("b_end")
     )
     so_far = Window.partitionBy(*PAIR).orderBy("time_ns").rowsBetween(Window.unboundedPreceding, 0)
@@ -144,8 +144,8 @@ def _never_there(t: Tables, rows: DataFrame) -> DataFrame:
     return rows.join(held, [*same, rows["b"].between(held["low"], held["high"])], "left_anti")
 
 
-def _same(looks: DataFrame, keys: DataFrame):  # type: ignore[no-untyped-def]
-    return (looks.origin_topic == keys.origin_topic) & (looks.partition == keys.partition)
+def _same(snapshots: DataFrame, keys: DataFrame):  # type: ignore[no-untyped-def]
+    return (snapshots.origin_topic == keys.origin_topic) & (snapshots.partition == keys.partition)
 
 
 CHECKER = Checker(name="retention_gap", kinds=(KIND,), check=check)

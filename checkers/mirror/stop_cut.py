@@ -24,7 +24,7 @@ from checkers.views.txn_batches import producer_key, txn_batches
 KIND = AnomalyKind(
     name="stop_cut",
     severity=Severity.S1,
-    told="was not cut at the stop as its design says",
+    violation="was not cut at the stop as its design says",
     section=2,
     what="at the stop the destination ends at the cut, open transactions are closed once, then ids are reset",
     limitations="the time between the stop and the next snapshot; whether brokers honour the reset",

@@ -10,7 +10,7 @@ How it works, on Spark, in two passes over packed columns (`packed`):
 1. `spans`, `events`: the history in ranges of its index. Each range reads only its own events and records and pairs
    them without a shuffle, because both are stored in that order. The result is keyed by value, by place (a block of
    offsets of a partition) and by line (one process at one partition).
-2. `values`, `order`, `spots`: all rows with one key are in one bucket, and are tested there.
+2. `values`, `order`: all rows with one key are in one bucket, and are tested there.
 What such a test cannot decide by itself (`follow`) takes another pass, only for histories that need it.
 
 Keys are 64-bit hashes. The chance that any two of 10^6 values collide is about 1 in 10^7; values that are kept are

@@ -156,14 +156,14 @@ def _branch(context: Context, eras: Ints, cluster: Coded, topic: Coded, partitio
 def first_pass(context: Context, planned: tuple[Span, ...]) -> Map:
     """A function for `mapInArrow` over numbers of ranges (column id); gives rows of FIRST."""
 
-    def look(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def scan(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in numbers:
             for number in some.column("id").to_pylist():
                 span = planned[number]
                 ops, records = spans.read(span, "ops", _OPS), spans.read(span, "op_records", _RECORDS)
                 yield from _blocks(context, _Rows(context, ops, records), _given(context, span))
 
-    return look
+    return scan
 
 
 def _given(context: Context, span: Span) -> Columns:
@@ -280,10 +280,10 @@ def _blocks(context: Context, rows: _Rows, given: Columns) -> Iterator[pa.Record
     )
     reads = {name: getattr(rows, name)[rows.reads] for name in ("vh", "place", "target", "offset", "txn")}
     reads = combined_reads({**reads, "bits": rows.seen_bits[rows.reads], "first": rows.first[rows.reads]})
-    told = picked(sends, (sends["offset"] >= 0) & (sends["place"] != 0))
+    acknowledged = picked(sends, (sends["offset"] >= 0) & (sends["place"] != 0))
     yield _ends(rows)
     out = [*by_value(context.buckets, "sends", sends), *by_value(context.buckets, "reads", reads)]
-    out += [*by_place(context.buckets, reads), *by_place(context.buckets, told)]
+    out += [*by_place(context.buckets, reads), *by_place(context.buckets, acknowledged)]
     named = {"line": rows.line, "op": rows.op, "position": rows.position, "offset": rows.offset, "bits": rows.sent_bits}
     order = sends_in_order(picked(named, rows.sends))
     out += pack("order", order, order["line"] % context.buckets)
@@ -307,8 +307,8 @@ def by_value(buckets: int, kind: str, rows: Columns) -> Blocks:
 
 
 def by_place(buckets: int, rows: Columns) -> Blocks:
-    """`spots` of sends or reads, in the bucket of their place and block of offsets."""
-    return pack("spots", rows, _block(rows["place"], rows["offset"]) % buckets)
+    """`at_offsets` of sends or reads, in the bucket of their place and block of offsets."""
+    return pack("at_offsets", rows, _block(rows["place"], rows["offset"]) % buckets)
 
 
 def by_blocks(buckets: int, gaps: Columns) -> Blocks:
@@ -339,7 +339,7 @@ def stored_pass(context: Context) -> Map:
         if held:
             yield pa.Table.from_batches(held)
 
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in pieces(batches):
             cluster, topic = Coded(some["cluster"]), Coded(some["topic"])
             partition, era = ints(some["partition"], NONE), ints(some["era"])
@@ -352,7 +352,7 @@ def stored_pass(context: Context) -> Map:
             there = by_place(context.buckets, picked(reads, ~aborted))
             yield _wide([*by_value(context.buckets, "reads", reads), *there])
 
-    return look
+    return scan
 
 
 def combined_sends(rows: Columns) -> Columns:
@@ -379,10 +379,10 @@ def combined_sends(rows: Columns) -> Columns:
 
 def combined_reads(rows: Columns) -> Columns:
     """One row per value, place, offset and transaction of the reader."""
-    spot = mixed(rows["place"], rows["offset"], rows["txn"])
-    order = np.lexsort((spot, rows["vh"]))
-    rows, spot = picked(rows, order), spot[order]
-    starts = runs(rows["vh"], spot)
+    seen_at = mixed(rows["place"], rows["offset"], rows["txn"])
+    order = np.lexsort((seen_at, rows["vh"]))
+    rows, seen_at = picked(rows, order), seen_at[order]
+    starts = runs(rows["vh"], seen_at)
     if len(starts) == len(order):
         return rows
     bits, first = np.bitwise_or.reduceat(rows["bits"], starts), np.minimum.reduceat(rows["first"], starts)

@@ -27,7 +27,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     # the first read_committed poll that returned it)
     "reads": ("vh", "place", "target", "offset", "txn", "bits", "first"),
     # by place: which value was seen, or acknowledged, at which offset
-    "spots": ("place", "offset", "vh"),
+    "at_offsets": ("place", "offset", "vh"),
     # by line: a range's first and last acknowledged send of a line; bad: they were not in order
     "order": ("line", "first_op", "last_op", "first_offset", "last_offset", "bad"),
     # by line: a range's first and last read of a line
@@ -85,7 +85,7 @@ def batch(rows: Iterable[tuple[str, int, bytes]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), schema=ARROW)
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> dict[str, Columns]:
+def unpacked_by_kind(batches: Iterable[pa.RecordBatch]) -> dict[str, Columns]:
     """kind → columns, of all blocks of a task; every kind is there."""
     found: dict[str, list[bytes]] = {kind: [] for kind in KINDS}
     for some in batches:

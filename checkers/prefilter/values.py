@@ -31,7 +31,7 @@ from checkers.prefilter.events import (
 )
 from checkers.prefilter.hashing import Ints, mixed
 from checkers.prefilter.order import bad_lines, poll_seams
-from checkers.prefilter.packed import Columns, Map, batch, gathered, pack, picked, runs
+from checkers.prefilter.packed import Columns, Map, batch, pack, picked, runs, unpacked_by_kind
 
 MUST, UNDONE, FAILED, UNSURE = 3, 2, 1, 0
 """How a send ended: acknowledged or committed; aborted; failed for certain; unknown."""
@@ -42,13 +42,13 @@ _LEAST = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Ends:
-    """`partitions.final_state` of each place, in order of `place`; the first row is a placeholder. `look_ns` and
+    """`partitions.final_state` of each place, in order of `place`; the first row is a placeholder. `snapshot_ns` and
     `final_ns`: -1 without a snapshot or final read; `excused`: compacted, or deleted since, so that missing values need
     not be lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: the range that read_committed
     final reads covered."""
 
     place: Ints
-    look_ns: Ints
+    snapshot_ns: Ints
     log_start: Ints
     final_ns: Ints
     any_final: Mask
@@ -67,23 +67,23 @@ class Ends:
 def second_pass(ends: Ends) -> Map:
     """A function for `mapInArrow` over the blocks of one bucket; gives blocks of results."""
 
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = gathered(batches)
+    def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = unpacked_by_kind(batches)
         suspects, lines, shown = by_value(ends, rows["sends"], rows["reads"])
-        found = np.unique(np.concatenate([suspects, conflicts(rows["spots"])]))
+        found = np.unique(np.concatenate([suspects, conflicts(rows["at_offsets"])]))
         lines = np.union1d(lines, bad_lines(rows["order"])["line"])
         back, gaps = poll_seams(rows["polls"])
         out = [*pack("suspects", {"vh": found}), *pack("bad_lines", {"line": lines})]
         out += [*pack("shown", shown, shown["txn"] % ends.buckets)]
         yield batch([*out, *pack("back", back), *by_blocks(ends.buckets, gaps)])
 
-    return look
+    return scan
 
 
-def conflicts(spots: Columns) -> Ints:
+def conflicts(at_offsets: Columns) -> Ints:
     """Values that share an offset: two or more were seen, or acknowledged, there."""
-    order = np.lexsort((spots["vh"], spots["offset"], spots["place"]))
-    rows = picked(spots, order)
+    order = np.lexsort((at_offsets["vh"], at_offsets["offset"], at_offsets["place"]))
+    rows = picked(at_offsets, order)
     starts = runs(rows["place"], rows["offset"])
     counts = np.diff(starts, append=len(order))
     last = starts + counts - 1
@@ -122,17 +122,17 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
     bad |= _too_early(values, sends, reads)
     reads = picked(reads, reads["bits"] != HELD_ABORTED)
     value = np.searchsorted(values, reads["vh"])  # for every read the row of its value
-    told_at = (reads["place"] == send["place"][value]) & (reads["offset"] == send["offset"][value])
+    acknowledged = (reads["place"] == send["place"][value]) & (reads["offset"] == send["offset"][value])
     bits = reads["bits"]
 
     def any_read(where: Mask) -> Mask:
         return np.bincount(value[where], minlength=len(values)) > 0
 
     def any_bit(bit: int) -> Mask:
-        return any_read(told_at & (bits & bit != 0))
+        return any_read(acknowledged & (bits & bit != 0))
 
-    exact = any_read(told_at)
-    strayed = any_read((reads["place"] == send["place"][value]) & ~told_at)
+    exact = any_read(acknowledged)
+    strayed = any_read((reads["place"] == send["place"][value]) & ~acknowledged)
     bad |= any_read(reads["target"] != send["target"][value])
     bad |= any_read((reads["txn"] != 0) & (reads["txn"] == send["txn"][value]))
     bad |= _copies(value, reads, len(values))
@@ -146,7 +146,7 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
 
     at, known = ends.of(send["place"])
     when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
-    gone = known & (ends.look_ns[at] >= when) & (send["offset"] >= ends.log_start[at]) & ~any_bit(STORED)
+    gone = known & (ends.snapshot_ns[at] >= when) & (send["offset"] >= ends.log_start[at]) & ~any_bit(STORED)
     final = np.where(ends.any_final[at], any_bit(FINAL), any_bit(READ))
     gone |= known & (ends.final_ns[at] >= when) & ~final
     excused = known & ends.excused[at] & (send["offset"] >= 0)
@@ -184,18 +184,18 @@ def _shown(ends: Ends, sends: Columns, reads: Columns) -> Columns:
     or may have seen elsewhere, or the log does not hold."""
     sends = picked(sends, sends["txn"] != 0)
     outcome = outcomes(sends, imported=ends.imported)
-    spot, spots = (
+    sent_at, seen_at = (
         mixed(sends["vh"], sends["place"], sends["offset"]),
         mixed(reads["vh"], reads["place"], reads["offset"]),
     )
     committed = reads["bits"] & BY_COMMITTED != 0
-    seen = np.isin(spot, spots[committed])
+    seen = np.isin(sent_at, seen_at[committed])
     loose = (sends["offset"] < 0) | (sends["bits"] & (CONFUSED | STRADDLES) != 0)
     seen |= loose & np.isin(sends["vh"], reads["vh"][committed])
-    stored = np.isin(spot, spots[reads["bits"] & STORED != 0])
+    stored = np.isin(sent_at, seen_at[reads["bits"] & STORED != 0])
     at, known = ends.of(sends["place"])
     passed = known & (ends.rc_start[at] <= sends["offset"]) & (sends["offset"] < ends.rc_end[at])
-    gone = known & (ends.look_ns[at] >= 0) & (sends["offset"] >= ends.log_start[at]) & ~stored
+    gone = known & (ends.snapshot_ns[at] >= 0) & (sends["offset"] >= ends.log_start[at]) & ~stored
     hidden = np.isin(outcome, (MUST, UNSURE)) & (~seen & (passed | (sends["offset"] < 0)) | gone)
     rows = np.flatnonzero(seen | stored | hidden)
     bits = (seen | stored) * np.int64(SHOWN) | hidden * np.int64(HIDDEN)

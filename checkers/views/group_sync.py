@@ -74,14 +74,14 @@ def _written(t: Tables) -> DataFrame:
     events = _with_stops(t, with_era_at(t, events, F.col("time_ns")).where(~undecided()))
     places = Window.partitionBy(*PARTITION, "era")
     unwritten = F.col("w").isNull()
-    behind = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)
+    earlier = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)
     # Backwards: Spark takes quadratic time for a frame that ends at the end of the partition.
-    lives = Window.partitionBy(*PARTITION, "era", "stops")
-    ahead = lives.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
-    before = F.max("end").over(behind)
-    following = F.last(F.coalesce("sure", "sent"), ignorenulls=True).over(ahead)
-    bound = F.coalesce(following, F.max("end").over(ahead))
-    found = events.withColumns({"low": F.max("start").over(behind), "before": before, "after": bound}).where(
+    between_stops = Window.partitionBy(*PARTITION, "era", "stops")
+    later = between_stops.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
+    before = F.max("end").over(earlier)
+    following = F.last(F.coalesce("sure", "sent"), ignorenulls=True).over(later)
+    bound = F.coalesce(following, F.max("end").over(later))
+    found = events.withColumns({"low": F.max("start").over(earlier), "before": before, "after": bound}).where(
         "w is not null"
     )
     at_rest = F.col("time_ns") >= _at_rest(t)

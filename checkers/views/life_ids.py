@@ -26,9 +26,9 @@ Seen = tuple[str, int, bool]
 """id, era of a snapshot by its time, whether a leader showed it"""
 
 
-def with_life(t: Tables, looks: DataFrame) -> DataFrame:
+def with_life(t: Tables, snapshots: DataFrame) -> DataFrame:
     """Add `era` to rows of `log_ends`: by their time, and by the topic id of what their log holds."""
-    rows = with_era_at(t, looks, F.col("time_ns"))
+    rows = with_era_at(t, snapshots, F.col("time_ns"))
     decided = t.lives_by_id
     if decided is None:
         return rows
@@ -39,10 +39,10 @@ def with_life(t: Tables, looks: DataFrame) -> DataFrame:
     )
 
 
-def of_the_newest_life(t: Tables, looks: DataFrame) -> DataFrame:
+def of_the_newest_life(t: Tables, snapshots: DataFrame) -> DataFrame:
     """Add `era` to rows of `log_ends`, and leave out those of lives before the newest that any of them shows. Where no
     snapshot has a known life, each partition's last one is kept."""
-    rows = with_life(t, looks)
+    rows = with_life(t, snapshots)
     if t.life_windows is None:
         return rows
     topic = Window.partitionBy("cluster", "topic")

@@ -184,11 +184,11 @@ def _marks(t: Tables, deletes: DataFrame) -> DataFrame:
     return rows.join(ops, "op_index").join(deletes, ["cluster", "topic"])
 
 
-def _looks(t: Tables, deletes: DataFrame) -> DataFrame:
+def _snapshots(t: Tables, deletes: DataFrame) -> DataFrame:
     """Log ends from leaders' snapshots, once per deletion: the columns of _DELETES, partition, log_end, time_ns."""
-    looks = t.table("log_ends").where("log_end is not null and partition is not null")
-    looks = looks.where("coalesce(broker, -1) = -1 or broker = leader")
-    return looks.select("cluster", "topic", "partition", "log_end", "time_ns").join(deletes, ["cluster", "topic"])
+    snapshots = t.table("log_ends").where("log_end is not null and partition is not null")
+    snapshots = snapshots.where("coalesce(broker, -1) = -1 or broker = leader")
+    return snapshots.select("cluster", "topic", "partition", "log_end", "time_ns").join(deletes, ["cluster", "topic"])
 
 
 def _known_ends(t: Tables, deletes: DataFrame) -> DataFrame:
@@ -197,8 +197,8 @@ def _known_ends(t: Tables, deletes: DataFrame) -> DataFrame:
     marks = _marks(t, deletes).where("op_index < begin and op > since")
     ends = [marks.select(*place, (F.col("offset") + 1).alias("known"))]
     if t.has("log_ends"):
-        looks = _looks(t, deletes).where("time_ns < begin_ns and time_ns > since_ns")
-        ends.append(looks.select(*place, F.col("log_end").alias("known")))
+        snapshots = _snapshots(t, deletes).where("time_ns < begin_ns and time_ns > since_ns")
+        ends.append(snapshots.select(*place, F.col("log_end").alias("known")))
     return t.cache(reduce(DataFrame.unionByName, ends).groupBy(*place).agg(F.max("known").alias("known")))
 
 
@@ -214,24 +214,24 @@ def _first_evidence(
     began = t.ops.where("f in ('send', 'txn') and type = 'invoke'").select(F.col("index").alias("op_index"))
     sent = t.table("op_records").where("action = 'send' and value is not null")
     sent = sent.join(began, "op_index").groupBy("value").agg(F.min("op_index").alias("sent"))
-    told = _marks(t, deletes).join(known, of_log).where("offset < known and op_index > begin and op_index < until")
-    read = told.where("action = 'poll'").join(sent, "value").where("sent > begin")
-    told = told.where("action = 'send' and op > begin")
-    by_op = told.select(*place, "op_index", "time_ns").unionByName(read.select(*place, "op_index", "time_ns"))
+    marks = _marks(t, deletes).join(known, of_log).where("offset < known and op_index > begin and op_index < until")
+    read = marks.where("action = 'poll'").join(sent, "value").where("sent > begin")
+    marks = marks.where("action = 'send' and op > begin")
+    by_op = marks.select(*place, "op_index", "time_ns").unionByName(read.select(*place, "op_index", "time_ns"))
     by_time = []
     until = "time_ns > begin_ns and time_ns < until_ns"
     if t.has("log_ends"):
-        looks = _looks(t, deletes).join(known, of_log).where("log_end < known").where(until)
-        by_time.append(looks.select(*place, "time_ns"))
+        snapshots = _snapshots(t, deletes).join(known, of_log).where("log_end < known").where(until)
+        by_time.append(snapshots.select(*place, "time_ns"))
     if t.has("final_reads"):
         final = t.table("final_reads").where("complete").join(deletes, ["cluster", "topic"]).where(until)
         by_time.append(final.join(known, of_log).where("position < known").select(*place, "time_ns"))
     if t.has("records") and t.has("log_ends"):
-        held = _at_look(t, "records", ["partition", "offset", "value"]).where("value is not null")
+        held = _at_snapshot(t, "records", ["partition", "offset", "value"]).where("value is not null")
         held = held.join(deletes, ["cluster", "topic"]).where(until).join(known, of_log).where("offset < known")
         by_time.append(held.join(sent, "value").where("sent > begin").select(*place, "time_ns"))
     if t.has("batches") and t.has("log_ends"):
-        ids = _at_look(t, "batches", ["topic_id"]).where("topic_id is not null")
+        ids = _at_snapshot(t, "batches", ["topic_id"]).where("topic_id is not null")
         ids = ids.join(deletes, ["cluster", "topic"]).where("time_ns < until_ns")
         old = F.collect_set(F.when(F.col("time_ns") < F.col("begin_ns"), F.col("topic_id")))
         before = ids.where("time_ns > since_ns").groupBy(*place).agg(old.alias("old"))
@@ -248,13 +248,13 @@ def _first_evidence(
     return found
 
 
-def _at_look(t: Tables, table: str, columns: list[str]) -> DataFrame:
+def _at_snapshot(t: Tables, table: str, columns: list[str]) -> DataFrame:
     """Rows of a table of logs with the time of their snapshot: cluster, topic, time_ns and the columns."""
     replica = ["cluster", "topic", "partition", "broker", "look"]
-    look = F.coalesce("look", F.lit(0))
-    times = t.table("log_ends").where("broker is not null").withColumn("look", look)
+    snapshot = F.coalesce("look", F.lit(0))
+    times = t.table("log_ends").where("broker is not null").withColumn("look", snapshot)
     times = times.groupBy(*replica).agg(F.min("time_ns").alias("time_ns"))
-    rows = t.table(table).withColumn("look", look).join(times, replica)
+    rows = t.table(table).withColumn("look", snapshot).join(times, replica)
     return rows.select("cluster", "topic", "time_ns", *columns)
 
 

@@ -174,22 +174,22 @@ def _pair_scopes(t: Tables, source: str, destination: str) -> DataFrame:
         F.col("log_start").alias("b_start"),
         F.col("log_end").alias("b_end"),
     )
-    looked = (
+    observed = (
         t.table("log_ends")
         .where(F.col("cluster") == destination)
         .select(t.canonical().alias("origin_topic"), "partition")
     )
-    looked = looked.where("partition is not null").distinct().withColumn("looked", F.lit(True))
-    both = a.join(b, list(place), "left").join(looked, list(place), "left")
+    observed = observed.where("partition is not null").distinct().withColumn("observed", F.lit(True))
+    both = a.join(b, list(place), "left").join(observed, list(place), "left")
     absent = F.col("b_end").isNull()
     # In a settled run a topic that no broker of the destination knows was never mirrored; else its log is unknown.
-    both = both.where(~absent | F.col("looked").isNull()) if settled(t) else both.where(~absent)
+    both = both.where(~absent | F.col("observed").isNull()) if settled(t) else both.where(~absent)
     carried = t.meta.topic_map if destination == "B" else t.meta.topic_maps.get(destination, t.meta.topic_map)
     if carried:
         both = both.where(F.col("origin_topic").isin(*carried))
     named = F.coalesce("destination_topic", named_topic(t, F.lit(destination)))
     both = both.withColumns(
         {"source": F.lit(source), "destination": F.lit(destination), "destination_topic": named}
-    ).drop("looked")
+    ).drop("observed")
     own = states(t).where(F.col("cluster") == destination).drop("cluster")
     return both.join(F.broadcast(own), list(place), "left")

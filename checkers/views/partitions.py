@@ -74,8 +74,8 @@ def _logs(t: Tables) -> DataFrame:
 
 def _expired(t: Tables) -> DataFrame:
     """Retention in an imported history: a log start without a snapshot of the log."""
-    told = t.table("log_ends").where("broker is null and log_end is null and log_start is not null")
-    return with_era_at(t, told, F.col("time_ns")).select(*KEY, "log_start")
+    starts = t.table("log_ends").where("broker is null and log_end is null and log_start is not null")
+    return with_era_at(t, starts, F.col("time_ns")).select(*KEY, "log_start")
 
 
 def _polled_ends(t: Tables) -> DataFrame:

@@ -43,9 +43,9 @@ def given(t: Tables) -> DataFrame | None:
 
 
 def _given(t: Tables) -> DataFrame | None:
-    told = _told(t)
+    stated = _stated(t)
     groups = _of_groups(t)
-    rows = told if groups is None else told.unionByName(groups)
+    rows = stated if groups is None else stated.unionByName(groups)
     # A lower bound on the log start saves the sieve from checking everything below it.
     ends = t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
     least = ends.groupBy("cluster", *_PLACE).agg(F.min("log_start").alias("least"))
@@ -71,7 +71,7 @@ def _assignments(t: Tables, *functions: str) -> DataFrame:
     return ops.select("index", "f", "process", "cluster", "group", "reset", "time_ns")
 
 
-def _told(t: Tables) -> DataFrame:
+def _stated(t: Tables) -> DataFrame:
     """Positions that assignments name themselves; offset null: the log start."""
     named = t.table("op_records").where(f"action = '{ASSIGN}' and topic is not null and partition is not null")
     named = named.select(F.col("op_index").alias("index"), *_PLACE, "offset")

@@ -149,7 +149,7 @@ class Sieve:
 
     @view
     def _second(self) -> _Stored:
-        blocks = self._by_bucket(self._first.blocks("sends", "reads", "spots", "order", "polls"))
+        blocks = self._by_bucket(self._first.blocks("sends", "reads", "at_offsets", "order", "polls"))
         return self._stored(blocks.mapInArrow(second_pass(self._ends()), SCHEMA))
 
     def _ends(self) -> Ends:
@@ -176,7 +176,7 @@ class Sieve:
 
         return Ends(
             place=column(place, 0),
-            look_ns=column(ints(rows["look_ns"], -1), -1),
+            snapshot_ns=column(ints(rows["look_ns"], -1), -1),
             log_start=column(ints(rows["log_start"]), 0),
             final_ns=column(ints(rows["final_ns"], -1), -1),
             any_final=column(rows["max_final"].is_valid(), False),
@@ -195,7 +195,7 @@ class Sieve:
             return None
         parts = [side.rows("wide") for side in sides]
         wide = {name: np.concatenate([part[name] for part in parts]) for name in KINDS["wide"]}
-        blocks = self._first.blocks("spots", "gaps").unionAll(self._second.blocks("gaps"))
+        blocks = self._first.blocks("at_offsets", "gaps").unionAll(self._second.blocks("gaps"))
         return self._stored(self._by_bucket(blocks).mapInArrow(follow.of_gaps(wide), SCHEMA))
 
     # -- blocks -------------------------------------------------------------------------------------------------
@@ -240,11 +240,11 @@ class _Stored:
 
 
 def _unpacker(kind: str) -> Any:
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in batches:
             yield pa.RecordBatch.from_pydict(dict(unpack(kind, some.column("data").to_pylist())))
 
-    return look
+    return scan
 
 
 def _pairs(rows: pa.Table) -> Iterator[tuple[str | None, str | None]]:

@@ -19,7 +19,7 @@ from checkers.spark.scratch import Scratch
 from checkers.spark.session import SMALL_ROWS
 from checkers.spark.stored import Stored, open_stored
 from checkers.views import completeness, history, life_ids, life_windows, lives, partitions, screen, under_faults
-from checkers.views import value_outcomes as fates
+from checkers.views import value_outcomes as value_outcomes
 from checkers.views.cache import Locks, view
 from checkers.views.failbacks import failbacks as find_failbacks
 from checkers.views.history_facts import Facts, learn
@@ -116,8 +116,8 @@ class Tables:
         """(source, destination) letters, in the order of the chain: A→B, then B→C when there is a C."""
         letters = set(self.meta.clusters)
         if not letters:
-            looks = self.table("log_ends").select("cluster").union(self.table("ops").select("cluster"))
-            letters = {r[0] for r in looks.distinct().collect() if r[0] in ("A", "B", "C")}
+            snapshots = self.table("log_ends").select("cluster").union(self.table("ops").select("cluster"))
+            letters = {r[0] for r in snapshots.distinct().collect() if r[0] in ("A", "B", "C")}
         return tuple((s, d) for s, d in (("A", "B"), ("B", "C")) if s in letters and d in letters)
 
     # -- the evidence: replicas' logs ---------------------------------------------------------------------------
@@ -163,13 +163,13 @@ class Tables:
         id after it in that log (null outside transactions and for an open one); `txn_end_at`: its offset; `aborted`:
         whether it is ABORT.
         """
-        return self._with_txn_end(self._at_last_look(self.table("records")))
+        return self._with_txn_end(self._at_last_snapshot(self.table("records")))
 
     @view
     def log_batches(self) -> DataFrame:
         """Every batch of every replica in its last snapshot: the columns of `batches`, `origin_topic`, and the
         replica's log_start, log_end, high_watermark, last_stable."""
-        return self._at_last_look(self.table("batches"))
+        return self._at_last_snapshot(self.table("batches"))
 
     @view
     def _markers(self) -> bool:
@@ -189,19 +189,19 @@ class Tables:
         # Backwards: Spark takes quadratic time for a frame that ends after the current row.
         # An imported history may name a transaction and no producer id.
         named = F.when(F.col("producer_id") == -1, F.col("txn"))
-        ahead = Window.partitionBy(*REPLICA, "producer_id", named).orderBy(F.desc("offset"))
-        ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        later = Window.partitionBy(*REPLICA, "producer_id", named).orderBy(F.desc("offset"))
+        later = later.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.struct("control_type", "offset"))
         log = log.withColumn("in_txn", self._in_transaction())
-        log = log.withColumn("_end", F.when(F.col("in_txn"), F.last(marker, ignorenulls=True).over(ahead)))
+        log = log.withColumn("_end", F.when(F.col("in_txn"), F.last(marker, ignorenulls=True).over(later)))
         log = log.withColumns({"txn_end": F.col("_end.control_type"), "txn_end_at": F.col("_end.offset")}).drop("_end")
         return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
 
-    def _at_last_look(self, frame: DataFrame) -> DataFrame:
+    def _at_last_snapshot(self, frame: DataFrame) -> DataFrame:
         keep = (*REPLICA, "look", "log_start", "log_end", "high_watermark", "last_stable", "origin_topic")
-        looks = F.broadcast(self.replicas.select(*keep, F.col("time_ns").alias("look_ns")))
+        snapshots = F.broadcast(self.replicas.select(*keep, F.col("time_ns").alias("look_ns")))
         frame = frame.withColumn("look", F.coalesce("look", F.lit(0)))
-        return frame.join(looks, [*REPLICA, "look"])
+        return frame.join(snapshots, [*REPLICA, "look"])
 
     @view
     def truth(self) -> DataFrame:
@@ -234,7 +234,7 @@ class Tables:
     @view
     def truth_log(self) -> DataFrame:
         """The records of the authoritative log (`truth`), one log per partition: columns as `log`."""
-        log = self._at_last_look(self.table("records"))
+        log = self._at_last_snapshot(self.table("records"))
         log = log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA))
         return self.cache(self._with_txn_end(log))
 
@@ -421,16 +421,16 @@ class Tables:
     @view
     def suspects(self) -> DataFrame:
         """Values with possible anomalies, with everything known about them. See `value_outcomes.suspects`."""
-        return fates.suspects(self)
+        return value_outcomes.suspects(self)
 
     @view
     def unsuspected(self) -> frozenset[str]:
         """Checkers that have nothing to find, because no value is suspect for them."""
         if self.screened:
-            return fates.CHECKERS if self.is_empty(self._near) else frozenset()
+            return value_outcomes.CHECKERS if self.is_empty(self._near) else frozenset()
         if not self.is_empty(self.suspects) or not self.is_empty(self.conflicts):
             return frozenset()
-        return fates.CHECKERS - ({"aborted_read"} if self.facts.transactional else frozenset())
+        return value_outcomes.CHECKERS - ({"aborted_read"} if self.facts.transactional else frozenset())
 
     @view
     def conflicts(self) -> DataFrame:

@@ -50,8 +50,8 @@ class UnderFault:
 
     def to_json(self) -> dict[str, Any]:
         """An entry of `carried_under_faults` in results.json."""
-        told = asdict(self)
-        return told if self.before else {key: value for key, value in told.items() if key != "before"}
+        fields = asdict(self)
+        return fields if self.before else {key: value for key, value in fields.items() if key != "before"}
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ def carried_under_faults(t: Tables) -> Carried:
     grown = t.cache(grown.withColumn("n", F.round("n").cast("bigint")).where("n > 0"))
     sums = grown.groupBy("fault_id", "before").agg(F.sum("n").alias("records"), F.count("*").alias("partitions"))
     found = {(row["fault_id"], row["before"]): row for row in sums.collect()}
-    told = []
+    under = []
     for fault in faults:
         row, earlier = found.get((fault["fault_id"], False)), found.get((fault["fault_id"], True))
-        told.append(
+        under.append(
             UnderFault(
                 fault_id=fault["fault_id"],
                 name=fault["name"],
@@ -93,7 +93,7 @@ def carried_under_faults(t: Tables) -> Carried:
                 before=earlier["records"] if earlier else 0,
             )
         )
-    return Carried(tuple(told), grown.select(*_PLACE).distinct().count())
+    return Carried(tuple(under), grown.select(*_PLACE).distinct().count())
 
 
 def _bitten(t: Tables) -> list[dict[str, Any]]:
@@ -139,15 +139,15 @@ def _steps(t: Tables) -> DataFrame:
     ends = t.table("log_ends").where(F.col("cluster").isin(*destinations) & F.col("partition").isNotNull())
     ends = ends.where("broker is null or leader is null or broker = leader")
     ends = ends.withColumn("end", F.coalesce("high_watermark", "log_end")).where("end is not null")
-    looks = ends.groupBy("cluster").agg(F.countDistinct("time_ns").alias("n")).where("n > 1").collect()
-    looked = [row["cluster"] for row in looks]
+    snapshots = ends.groupBy("cluster").agg(F.countDistinct("time_ns").alias("n")).where("n > 1").collect()
+    with_snapshots = [row["cluster"] for row in snapshots]
     order = Window.partitionBy(*_PLACE).orderBy("time_ns")
     steps = (
         ends.groupBy(*_PLACE, "time_ns")
         .agg(F.max("end").alias("high"))
         .withColumns({"since_ns": F.lag("time_ns").over(order), "low": F.lag("high").over(order)})
     )
-    steps = steps.where((F.col("high") > F.col("low")) & F.col("cluster").isin(*looked))
+    steps = steps.where((F.col("high") > F.col("low")) & F.col("cluster").isin(*with_snapshots))
     if t.has("records"):
         control = t.truth_log.where("control_type is not null")
         control = control.select(*(F.col(c).alias(f"c_{c}") for c in _PLACE), "offset")
@@ -160,7 +160,7 @@ def _steps(t: Tables) -> DataFrame:
         steps = steps.withColumn("markers", F.lit(0))
     grown = (F.col("high") - F.col("low") - F.col("markers")).cast("double").alias("grown")
     found = steps.select(*_PLACE, "since_ns", "time_ns", grown)
-    unseen = [d for d in destinations if d not in looked]
+    unseen = [d for d in destinations if d not in with_snapshots]
     if unseen:
         polled = t.polled.where(F.col("cluster").isin(*unseen)).groupBy(*_PLACE, "first_ns")
         read = polled.agg(F.count("*").cast("double").alias("grown"))

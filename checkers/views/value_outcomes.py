@@ -54,7 +54,7 @@ def suspects(t: Tables) -> DataFrame:
     return t.cache(rows.where(reduce(Column.__or__, [F.col(m) for m in MARKS])))
 
 
-def told(place: Column, send: Column) -> Column:
+def acknowledged_at(place: Column, send: Column) -> Column:
     """Whether a send was acknowledged at this place, in what may be the same life. Both are structs."""
     same = [place[name] == send[name] for name in (*PARTITION, "offset")]
     return F.coalesce(reduce(Column.__and__, same) & may_be_same(place["era"], send["era"]), F.lit(False))
@@ -72,9 +72,9 @@ def may_hold(place: Column, send: Column) -> Column:
 def undone(place: Column, send: Column, sends: Column) -> Column:
     """Whether the copy at a place can only be that of a send that was aborted or refused; `sends`: all of its value."""
     is_undone = send["outcome"].isin("aborted", "failed")
-    others = F.exists(sends, lambda s: told(place, s))
+    others = F.exists(sends, lambda s: acknowledged_at(place, s))
     lawful = F.exists(sends, lambda s: ~s["outcome"].isin("aborted", "failed") & may_hold(place, s))
-    return is_undone & (told(place, send) | (~others & ~lawful))
+    return is_undone & (acknowledged_at(place, send) | (~others & ~lawful))
 
 
 def _this() -> Column:
@@ -90,9 +90,9 @@ def _joined(t: Tables) -> DataFrame:
     if t.life_windows is not None:
         rows = _decided_by_place(rows)
     rows = rows.join(F.broadcast(t.final_state), list(KEY), "left")
-    looked = F.coalesce(F.col("look_ns") >= F.coalesce("done_ns", "invoke_ns"), F.lit(False))
-    looked = looked & F.coalesce(F.col("log_start") == 0, F.lit(False))
-    send = F.struct(*_SENT, "producer_id", "producer_epoch", "sequence", looked.alias("looked"))
+    log_seen = F.coalesce(F.col("look_ns") >= F.coalesce("done_ns", "invoke_ns"), F.lit(False))
+    log_seen = log_seen & F.coalesce(F.col("log_start") == 0, F.lit(False))
+    send = F.struct(*_SENT, "producer_id", "producer_epoch", "sequence", log_seen.alias("log_seen"))
     every = F.collect_list(F.when(F.col("op").isNotNull(), send)).over(Window.partitionBy("value"))
     rows = rows.withColumn("attempts", every)
     if t.compacted is None:
@@ -105,7 +105,9 @@ def _joined(t: Tables) -> DataFrame:
     sent = F.col("op").isNotNull()
     others = F.filter("attempts", lambda s: (s["op"] != F.col("op")) | (s["cluster"] != F.col("cluster")))
     rows = rows.withColumn("others", others)
-    mine = F.filter("places", lambda p: told(p, _this()) | ~F.exists("others", lambda s: told(p, s)))
+    mine = F.filter(
+        "places", lambda p: acknowledged_at(p, _this()) | ~F.exists("others", lambda s: acknowledged_at(p, s))
+    )
     rows = rows.withColumn("mine", F.when(sent, mine).otherwise(F.slice("places", 1, 0)))
     rows = rows.withColumn("own", F.filter("mine", lambda p: p["cluster"] == F.col("cluster")))
     here = F.filter(
@@ -174,7 +176,7 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
         lambda p: (p["origin_topic"] != col("origin_topic")) | F.coalesce(p["partition"] != col("partition"), false),
     )
     decided = F.filter("places", lambda p: ~undecided(p["era"]))
-    spots = F.transform(decided, lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
+    partitions = F.transform(decided, lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
     sent = col("op").isNotNull()
     return rows.withColumns(
         {
@@ -184,7 +186,7 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
             "is_overlaid": F.coalesce(answered & (F.size("own") == 0), false),
             "is_unsent": ~sent,
             "is_misplaced": F.coalesce(sent & strayed, false),
-            "is_duplicate": F.size(spots) > F.size(F.array_distinct(spots)),
+            "is_duplicate": F.size(partitions) > F.size(F.array_distinct(partitions)),
             "is_undone": F.coalesce(sent & F.exists("places", lambda p: shown_undone(t, p)), false),
         }
     ).withColumn("is_lost", col("lost_form").isNotNull())
@@ -222,7 +224,7 @@ def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
     """Compare each send with the earlier sends of its process to its partition."""
     col = F.col
     acked = col("outcome").isin("acked", "committed")
-    told = acked & col("offset").isNotNull()
+    known = acked & col("offset").isNotNull()
     there = F.filter("here", lambda p: F.coalesce(p["txn_end"] != "ABORT", F.lit(True)))
     at = F.transform(there, lambda p: p["offset"])
     first = F.when(F.array_contains(at, col("offset")), col("offset")).otherwise(F.array_min(at))
@@ -232,7 +234,7 @@ def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
     same = col("before_seen.client").eqNullSafe(col("client"))
     return rows.withColumns(
         {
-            "is_ack_back": F.coalesce(told & (col("offset") < col("before_ack.offset")), F.lit(False)),
+            "is_ack_back": F.coalesce(known & (col("offset") < col("before_ack.offset")), F.lit(False)),
             "is_reordered": F.coalesce(same & (col("first_seen") < col("before_seen.offset")), F.lit(False)),
         }
     )

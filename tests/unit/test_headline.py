@@ -70,5 +70,5 @@ def test_the_reasons_of_a_green_are_told() -> None:
 
 
 def test_every_kind_can_be_told_after_the_name_of_a_cluster() -> None:
-    assert [k.name for k in CATALOGUE.values() if not k.told and k.severity is not Severity.UNKNOWN] == []
-    assert {len(f"A {k.told}") < 80 for k in CATALOGUE.values()} == {True}
+    assert [k.name for k in CATALOGUE.values() if not k.violation and k.severity is not Severity.UNKNOWN] == []
+    assert {len(f"A {k.violation}") < 80 for k in CATALOGUE.values()} == {True}
