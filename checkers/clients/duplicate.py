@@ -132,12 +132,12 @@ def _allowed() -> Column:
     """How many copies the sends on this cluster, and the copies on those it is mirrored from, explain. A copy that
     neither a log nor a read_committed reader shows may be of a transaction that was aborted."""
     unsettled = ~F.col("settled")
-    carried = F.greatest(*(_carried_from(letter) for letter in ("A", "B", "C")))
+    mirrored = F.greatest(*(_mirrored_from(letter) for letter in ("A", "B", "C")))
     own = _tries(F.col("cluster"), lambda s: unsettled & s["offset"].isNull())
-    return F.greatest(own + carried, F.lit(1))
+    return F.greatest(own + mirrored, F.lit(1))
 
 
-def _carried_from(letter: str) -> Column:
+def _mirrored_from(letter: str) -> Column:
     """How many copies may have come from that cluster: as many as it holds, or, where that is unknown, as were sent to
     it."""
     source, unsettled = F.lit(letter), ~F.col("settled")

@@ -101,10 +101,10 @@ def _idle(t: Tables) -> DataFrame | None:
 
 
 def _idle_partitions(t: Tables) -> DataFrame | None:
-    floor, carried = t.meta.floor.get("partitions_under_faults", 0), t.carried_under_faults
-    if not carried.faults or carried.partitions >= floor:
+    floor, mirrored = t.meta.floor.get("partitions_under_faults", 0), t.carried_under_faults
+    if not mirrored.faults or mirrored.partitions >= floor:
         return None
-    found = t.spark.createDataFrame([(carried.partitions,)], "n bigint")
+    found = t.spark.createDataFrame([(mirrored.partitions,)], "n bigint")
     words = f"the mirror copied records of only %s partitions under faults, the floor is {floor}"
     return _row(found, "idle_partitions", sentence(words, "n"))
 

@@ -175,11 +175,11 @@ def _missing(t: Tables) -> DataFrame | None:
             return None
         copies = t.truth_log.where("value is not null and not coalesce(aborted, false)")
         copies = copies.where(F.col("cluster").isin(*letters)).join(places(t), "value")
-        carried = copies.groupBy(F.col("sent_on").alias("source"), "origin_topic", "partition").agg(
-            F.min("sent_at").alias("first_carried")
+        mirrored = copies.groupBy(F.col("sent_on").alias("source"), "origin_topic", "partition").agg(
+            F.min("sent_at").alias("first_mirrored")
         )
-        here = here.join(F.broadcast(carried), ["source", "origin_topic", "partition"])
-        here = here.where("first_carried < offset").drop("first_carried")
+        here = here.join(F.broadcast(mirrored), ["source", "origin_topic", "partition"])
+        here = here.where("first_mirrored < offset").drop("first_mirrored")
     absent = here.join(there, ["source", "group", "origin_topic", "partition"], "left_anti")
     return absent.withColumns(
         {

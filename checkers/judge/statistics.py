@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from checkers.views.decided import asked
-from checkers.views.mirrored_values import bounds, carried
+from checkers.views.mirrored_values import bounds, mirrored_values
 from checkers.views.mirroring import PAIR
 from checkers.views.tables import Tables
 from harness.history.store import StoredRun
@@ -36,10 +36,10 @@ def figures(t: Tables) -> dict[str, Any]:
         found["faults that bit"] = counts.get("bit", 0)
         if counts.get("skip"):
             found["faults skipped"] = counts["skip"]
-    carried = t.carried_under_faults
-    if carried.faults:
-        found["carried under faults, records (least of any fault)"] = min(f.records for f in carried.faults)
-        found["carried under faults, partitions"] = carried.partitions
+    mirrored = t.carried_under_faults
+    if mirrored.faults:
+        found["carried under faults, records (least of any fault)"] = min(f.records for f in mirrored.faults)
+        found["carried under faults, partitions"] = mirrored.partitions
     return found
 
 
@@ -48,7 +48,7 @@ def recovery_point(t: Tables) -> dict[str, int]:
     stop was requested and are not visible on the destination."""
     if not t.has("mirror_states") or t.table("mirror_states").where("state = 'STOPPED'").isEmpty():
         return {}
-    values, stops = carried(t), bounds(t)
+    values, stops = mirrored_values(t), bounds(t)
     if values is None or stops is None:
         return {}
     sent = t.sends.where("outcome in ('acked', 'committed') and partition is not null")

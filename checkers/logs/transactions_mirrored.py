@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.decided import decided_in_time
-from checkers.views.mirrored_values import bounds, carried
+from checkers.views.mirrored_values import bounds, mirrored_values
 from checkers.views.mirroring import PAIR, keeps_offsets
 from checkers.views.tables import Tables
 
@@ -58,7 +58,7 @@ CROSS = AnomalyKind(
 
 def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination; transactions are reported once each, with their first record."""
-    values, where = carried(t), bounds(t)
+    values, where = mirrored_values(t), bounds(t)
     if values is None or where is None:
         return None
     return union([_visible(values, where), _outcomes(t, values, where), _partial(t, values, where)])

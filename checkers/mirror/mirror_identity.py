@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.log_comparison import batch_pairs, record_pairs, unequal_partitions
-from checkers.views.mirrored_values import bounds, carried
+from checkers.views.mirrored_values import bounds, mirrored_values
 from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets, unclean_clusters
 from checkers.views.tables import Tables
 
@@ -239,7 +239,7 @@ def _crcs_known(t: Tables) -> bool:
 
 
 def _gaps(t: Tables) -> DataFrame | None:
-    records, values = _records(t), carried(t)
+    records, values = _records(t), mirrored_values(t)
     if records is None or values is None:
         return None
     one_sided = _before_divergence(t, records.where("(a is null or b is null) and not compacted"), "offset")
@@ -276,7 +276,7 @@ def moved_values(t: Tables) -> DataFrame | None:
 
 
 def _moved(t: Tables) -> DataFrame | None:
-    where, values = ranges(t), carried(t)
+    where, values = ranges(t), mirrored_values(t)
     if where is None or values is None:
         return None
     both = values.where("a_all = 1 and b_all = 1 and b_first is not null and a_any != b_first")

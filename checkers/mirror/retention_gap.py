@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
 from checkers.views.life_ids import with_life
 from checkers.views.lives import undecided, with_ended
-from checkers.views.mirrored_values import VALUE, bounds, carried
+from checkers.views.mirrored_values import VALUE, bounds, mirrored_values
 from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets
 from checkers.views.tables import Tables
 
@@ -38,7 +38,7 @@ KIND = AnomalyKind(
 
 def check(t: Tables) -> DataFrame | None:
     """One anomaly per partition, at the first missing offset of the source."""
-    values, where = carried(t), bounds(t)
+    values, where = mirrored_values(t), bounds(t)
     if values is None or where is None:
         return None
     missing = _expired_unseen(t, values, where)
@@ -91,7 +91,7 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     oldest = F.min(F.when(F.col("there"), F.col("offset"))).over(Window.partitionBy(*PAIR))
     gone = gone.withColumn("first_there", oldest).where("there is null")
     # A destination that also expires data may have had them, unless it still holds older ones.
-    gone = gone.where("b_start = 0 or offset >= coalesce(first_there, first_carried, a_start)")
+    gone = gone.where("b_start = 0 or offset >= coalesce(first_there, first_mirrored, a_start)")
     return gone.groupBy(*PAIR).agg(
         F.min("offset").alias("first"),
         F.max("offset").alias("last"),

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, sentence, union
-from checkers.views.mirrored_values import bounds, carried
+from checkers.views.mirrored_values import bounds, mirrored_values
 from checkers.views.mirroring import PAIR, designed, keeps_offsets
 from checkers.views.tables import Tables
 from checkers.views.txn_batches import producer_key, txn_batches
@@ -36,7 +36,7 @@ KIND = AnomalyKind(
 
 def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination; None where no offset-preserving mirror was stopped."""
-    where, values = bounds(t), carried(t)
+    where, values = bounds(t), mirrored_values(t)
     if where is None or values is None or not keeps_offsets(t):
         return None
     stopped = where.where("stopped and b_end is not null")

@@ -93,8 +93,8 @@ def _mirrored_back(t: Tables) -> DataFrame | None:
     if rows.isEmpty():
         return None
     ends = _mirrored_ends(t, rows)
-    cut = F.coalesce("cut_source", "carried_end", F.lit(0).cast("bigint"))
-    return rows.join(ends, list(PAIR), "left").withColumn("cut", cut).drop("carried_end")
+    cut = F.coalesce("cut_source", "mirrored_end", F.lit(0).cast("bigint"))
+    return rows.join(ends, list(PAIR), "left").withColumn("cut", cut).drop("mirrored_end")
 
 
 def _mirrored_ends(t: Tables, rows: DataFrame) -> DataFrame:
@@ -104,4 +104,4 @@ def _mirrored_ends(t: Tables, rows: DataFrame) -> DataFrame:
     held = t.truth_log.where("control_type is null and value is not null")
     held = held.select(F.col("cluster").alias("destination"), *PAIR[2:], "value")
     mirrored = rows.select(*PAIR).join(held, ["destination", *PAIR[2:]]).join(sent, ["source", *PAIR[2:], "value"])
-    return mirrored.groupBy(*PAIR).agg((F.max("sent_at") + 1).alias("carried_end"))
+    return mirrored.groupBy(*PAIR).agg((F.max("sent_at") + 1).alias("mirrored_end"))

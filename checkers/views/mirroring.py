@@ -184,9 +184,9 @@ def _pair_scopes(t: Tables, source: str, destination: str) -> DataFrame:
     absent = F.col("b_end").isNull()
     # In a settled run a topic that no broker of the destination knows was never mirrored; else its log is unknown.
     both = both.where(~absent | F.col("observed").isNull()) if settled(t) else both.where(~absent)
-    carried = t.meta.topic_map if destination == "B" else t.meta.topic_maps.get(destination, t.meta.topic_map)
-    if carried:
-        both = both.where(F.col("origin_topic").isin(*carried))
+    mirrored = t.meta.topic_map if destination == "B" else t.meta.topic_maps.get(destination, t.meta.topic_map)
+    if mirrored:
+        both = both.where(F.col("origin_topic").isin(*mirrored))
     named = F.coalesce("destination_topic", named_topic(t, F.lit(destination)))
     both = both.withColumns(
         {"source": F.lit(source), "destination": F.lit(destination), "destination_topic": named}

@@ -239,7 +239,7 @@ class Tables:
         return self.cache(self._with_txn_end(log))
 
     @view
-    def carried_under_faults(self) -> under_faults.Carried:
+    def carried_under_faults(self) -> under_faults.MirroredUnderFaults:
         """The records that the mirror copied under each fault. See `under_faults`."""
         return under_faults.carried_under_faults(self)
 

@@ -55,7 +55,7 @@ class UnderFault:
 
 
 @dataclass(frozen=True)
-class Carried:
+class MirroredUnderFaults:
     """faults: those that bit, in order; partitions: the number of partitions with mirrored records under any of
     them."""
 
@@ -63,14 +63,14 @@ class Carried:
     partitions: int = 0
 
 
-def carried_under_faults(t: Tables) -> Carried:
+def carried_under_faults(t: Tables) -> MirroredUnderFaults:
     """See the module. Nothing for imported histories, and for runs without a mirror or without a fault that bit."""
     mirrored = t.meta.test.mirror or t.meta.topic_map
     if t.stored.imported or not mirrored or not t.mirror_pairs or not t.has("faults"):
-        return Carried()
+        return MirroredUnderFaults()
     faults = _bitten(t)
     if not faults:
-        return Carried()
+        return MirroredUnderFaults()
     windows = t.spark.createDataFrame(_windows(t, faults), _WINDOW)
     steps = _steps(t).join(F.broadcast(windows), "cluster")
     steps = steps.where("time_ns > begin_ns and since_ns < end_ns")
@@ -93,7 +93,7 @@ def carried_under_faults(t: Tables) -> Carried:
                 before=earlier["records"] if earlier else 0,
             )
         )
-    return Carried(tuple(under), grown.select(*_PLACE).distinct().count())
+    return MirroredUnderFaults(tuple(under), grown.select(*_PLACE).distinct().count())
 
 
 def _bitten(t: Tables) -> list[dict[str, Any]]:
