@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.tables import PARTITION, REPLICA, Tables
+from checkers.views.keys import PARTITION, REPLICA
+from checkers.views.tables import Tables
 
 ACK_MISMATCH = AnomalyKind(
     name="ack_mismatch",

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
+from checkers.views.keys import PARTITION
 from checkers.views.life_ids import with_life
 from checkers.views.lives import undecided
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.tables import Tables
 
 END_OFFSET_REGRESSED = AnomalyKind(
     name="end_offset_regressed",

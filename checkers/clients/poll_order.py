@@ -23,9 +23,10 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views import history, positions, skips
 from checkers.views.history import KEY
+from checkers.views.keys import PARTITION
 from checkers.views.lives import undecided, with_era
 from checkers.views.mirroring import own_transactions
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.tables import Tables
 
 POLL_SKIP = AnomalyKind(
     name="poll_skip",
@@ -105,8 +106,8 @@ def _steps(t: Tables) -> DataFrame:
     before_index, op, op_index, form, how (of a given position, see `positions`; else null; before is then the offset
     before it), lost (a poll between them found the position outside the log)."""
     given = positions.given(t)
-    if t.screened:
-        return _with_ends(t, t.sieve.steps, given)
+    if t.large:
+        return _with_ends(t, t.prefilter.steps, given)
     names = ("process", *KEY, "op_index", "position", "offset")
     rows = t.reads.where("offset is not null and partition is not null").select(*names, F.lit(False).alias("given"))
     if given is not None:
@@ -121,7 +122,7 @@ def _steps(t: Tables) -> DataFrame:
 
 def _with_ends(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
     """Steps with details of both ends; those in which the consumer may have been repositioned are left out."""
-    reads = history.reads(t, only=odd.select("op_index", "position")) if t.screened else t.reads
+    reads = history.reads(t, only=odd.select("op_index", "position")) if t.large else t.reads
     steps = reads.join(odd, ["op_index", "position"]).where(~undecided())
     if t.life_windows is not None:
         steps = _uninterrupted(t, steps, t.life_windows)

@@ -17,9 +17,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.keys import PARTITION
 from checkers.views.life_ids import with_life
 from checkers.views.lives import undecided, with_era_at
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.tables import Tables
 from checkers.views.txn_batches import txn_batches
 
 STUCK = AnomalyKind(

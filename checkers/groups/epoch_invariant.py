@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.group_sync import source_of
+from checkers.views.keys import PARTITION, REPLICA
 from checkers.views.mirroring import keeps_offsets
-from checkers.views.tables import PARTITION, REPLICA, Tables
+from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="epoch_invariant",

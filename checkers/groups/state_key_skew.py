@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence
-from checkers.views.tables import REPLICA, Tables
+from checkers.views.keys import REPLICA
+from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="state_key_skew",

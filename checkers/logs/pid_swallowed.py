@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.keys import PARTITION
+from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="pid_swallowed",

@@ -17,10 +17,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
+from checkers.views.keys import PARTITION
 from checkers.views.log_comparison import batch_pairs
 from checkers.views.mirrored_values import bounds
 from checkers.views.mirroring import PAIR, keeps_offsets, keeps_producer_ids
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.tables import Tables
 from checkers.views.txn_batches import MARKERS, counting_batches
 
 _NEEDS = ("batches", "records", "log_ends")

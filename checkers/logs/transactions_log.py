@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.keys import PARTITION
 from checkers.views.mirrored_values import bounds
 from checkers.views.mirroring import PAIR, keeps_offsets
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.tables import Tables
 from checkers.views.txn_batches import txn_batches, txn_names
 
 _NEEDS = ("batches", "records", "log_ends")

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, sentence, union
-from checkers.views.tables import PARTITION, REPLICA, Tables
+from checkers.views.keys import PARTITION, REPLICA
+from checkers.views.tables import Tables
 
 DIVERGENCE = AnomalyKind(
     name="replica_divergence",

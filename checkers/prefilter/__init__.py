@@ -1,8 +1,8 @@
-"""The sieve for large histories: finds, with numbers only, the few values that need a close check.
+"""The prefilter for large histories: finds, with numbers only, the few values that need a close check.
 
 The close check (`value_outcomes`) joins strings and arrays, which is expensive for millions of clean records. The
-sieve works on keys, offsets and flags; it keeps every value that could show an anomaly, and many that turn out to be
-clean. Whatever it drops is provably clean: sent by one operation, and seen by every reader that had to see it at
+prefilter works on keys, offsets and flags; it keeps every value that could show an anomaly, and many that turn out to
+be clean. Whatever it drops is provably clean: sent by one operation, and seen by every reader that had to see it at
 exactly the acknowledged offset; or never acknowledged, and seen at most once, where it was sent; in the order of its
 sends; and nothing else was seen or acknowledged at its place.
 

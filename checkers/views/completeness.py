@@ -18,12 +18,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import sentence
+from checkers.views.keys import PARTITION, REPLICA
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-PARTITION = ("cluster", "topic", "partition")
-REPLICA = (*PARTITION, "broker")
 _MOST_NAMED = 3
 """Most partitions that a sentence names."""
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.keys import PARTITION
 from checkers.views.lives import undecided, with_era_at
 from checkers.views.mirror_spans import stop_begins
 from checkers.views.mirroring import unclean_clusters
-from checkers.views.tables import PARTITION
 from harness.history.ops import Phase
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from checkers.views.lives import with_ended
 from checkers.views.mirroring import NEVER, PAIR, carries_aborted, keeps_offsets, scopes
+from checkers.views.replica_logs import in_transaction
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -51,13 +52,6 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     for frame in frames[1:]:
         found = found.unionByName(frame)
     return found
-
-
-def in_transaction() -> Column:
-    """Whether a row of `Tables.log` is a data record of a transaction."""
-    named = F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull()
-    # Brokers keep no state for ids below -1: records with such ids are not held back.
-    return F.col("control_type").isNull() & (F.col("producer_id") >= -1) & named
 
 
 def _stored(t: Tables) -> DataFrame:

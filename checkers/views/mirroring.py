@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views import topic_names
 from harness.core import contracts
 from harness.history.ops import Phase
 
@@ -78,18 +79,6 @@ def unclean_clusters(t: Tables) -> frozenset[str]:
     found = {r[0] for r in rows.select("cluster").distinct().collect()}
     every = {letter for pair in t.mirror_pairs for letter in pair}
     return frozenset(every if found - every else found)
-
-
-def named_topic(t: Tables, cluster: Column | str, origin: Column | str = "origin_topic") -> Column:
-    """The name, on `cluster`, of the topic called `origin` on A: the inverse of `Tables.canonical`."""
-    c = F.col(cluster) if isinstance(cluster, str) else cluster
-    name = F.col(origin) if isinstance(origin, str) else origin
-    maps = {"B": dict(t.meta.topic_map), **{k: dict(v) for k, v in t.meta.topic_maps.items()}}
-    pairs = [(k, here, there) for k, m in maps.items() for here, there in m.items() if here != there]
-    if not pairs:
-        return name
-    entries = [F.lit(x) for k, here, there in pairs for x in (f"{k}\t{here}", there)]
-    return F.coalesce(F.create_map(*entries)[F.concat_ws("\t", c, name)], name)
 
 
 def compacted_on(t: Tables, *clusters: str) -> list[str]:
@@ -187,7 +176,7 @@ def _pair_scopes(t: Tables, source: str, destination: str) -> DataFrame:
     mirrored = t.meta.topic_map if destination == "B" else t.meta.topic_maps.get(destination, t.meta.topic_map)
     if mirrored:
         both = both.where(F.col("origin_topic").isin(*mirrored))
-    named = F.coalesce("destination_topic", named_topic(t, F.lit(destination)))
+    named = F.coalesce("destination_topic", topic_names.on_cluster(t.meta, F.lit(destination)))
     both = both.withColumns(
         {"source": F.lit(source), "destination": F.lit(destination), "destination_topic": named}
     ).drop("observed")

@@ -30,7 +30,7 @@ def final_state(t: Tables) -> DataFrame:
     - incomplete: a final read of it did not complete;
     - from the authoritative log: log_start, log_end, look_ns.
     """
-    polled = t.sieve.polled_ends if t.screened else _polled_ends(t)
+    polled = t.prefilter.polled_ends if t.large else _polled_ends(t)
     parts = [polled]
     if t.has("final_reads"):
         parts.append(_final_reads(t))

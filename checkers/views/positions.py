@@ -1,7 +1,7 @@
 """Known start positions of consumers, and the events after which their position is unknown.
 
-Not a checker: shared by `poll_order` and the sieve. A position that was *given* is known before the first read after
-it, in one of three ways (column `how`):
+Not a checker: shared by `poll_order` and the prefilter. A position that was *given* is known before the first read
+after it, in one of three ways (column `how`):
 - `offset`: an assignment that names an offset (a seek is one);
 - `start`: one at the log start: `auto.offset.reset` earliest (or offset -2) outside groups, and, for Shatterproof's own
   consumers without a group, every assignment without an offset;
@@ -46,7 +46,7 @@ def _given(t: Tables) -> DataFrame | None:
     stated = _stated(t)
     groups = _of_groups(t)
     rows = stated if groups is None else stated.unionByName(groups)
-    # A lower bound on the log start saves the sieve from checking everything below it.
+    # A lower bound on the log start saves the prefilter from checking everything below it.
     ends = t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
     least = ends.groupBy("cluster", *_PLACE).agg(F.min("log_start").alias("least"))
     rows = rows.join(F.broadcast(least), ["cluster", *_PLACE], "left")

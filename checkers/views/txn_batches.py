@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.tables import PARTITION, REPLICA
+from checkers.views.keys import PARTITION, REPLICA
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables

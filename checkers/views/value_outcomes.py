@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views.history import KEY, NEVER
+from checkers.views.keys import PARTITION
 from checkers.views.lives import may_be_same, undecided, with_ended
 from checkers.views.mirroring import unclean_clusters
 from checkers.views.send_lines import with_earlier
@@ -21,7 +22,6 @@ from checkers.views.send_lines import with_earlier
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-PARTITION = ("cluster", "topic", "partition")
 PLACE = ("cluster", "topic", "origin_topic", "partition", "era", "offset", "op_index")
 MARKS = (
     *("is_lost", "is_unseen", "is_elsewhere", "is_overlaid", "is_unsent", "is_misplaced", "is_duplicate"),

@@ -1,4 +1,4 @@
-"""Runs the sieve (`checkers.prefilter`) on Spark and returns what it keeps, as frames to join with."""
+"""Runs the prefilter (`checkers.prefilter`) on Spark and returns what it keeps, as frames to join with."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ MOST_BUCKETS = 20_000
 _LEAST = np.iinfo(np.int64).min
 
 
-class Sieve:
-    """The sieve over one run."""
+class Prefilter:
+    """The prefilter over one run."""
 
     def __init__(self, t: Tables) -> None:
         self.locks = Locks()
