@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from checkers.prefilter.events import BLOCK_BITS
+from checkers.prefilter.buckets import BLOCK_BITS
 from checkers.prefilter.hashing import Ints
 from checkers.prefilter.packed import Columns, Map, batch, pack, picked, runs, unpacked_by_kind
 from checkers.prefilter.values import HIDDEN, SHOWN

@@ -12,8 +12,8 @@ import numpy as np
 
 from checkers.prefilter.hashing import Ints
 from checkers.prefilter.packed import Columns, picked, runs
+from checkers.prefilter.rows import DONE, FAIL
 
-DONE, FAIL = 1, 4
 GIVEN = -1
 
 

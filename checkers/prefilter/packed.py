@@ -21,9 +21,9 @@ Blocks = Iterator[tuple[str, int, bytes]]
 """kind, bucket and data of some blocks."""
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    # by value: sends, one row per value and operation (bits: see events.SENT)
+    # by value: sends, one row per value and operation (bits: see rows.DONE)
     "sends": ("vh", "op", "place", "target", "offset", "line", "txn", "bits", "invoked", "ended", "asked"),
-    # by value: where it was seen (bits: see events.SEEN; txn: of the operation that read it, 0 outside; first: index of
+    # by value: where it was seen (bits: see rows.READ; txn: of the operation that read it, 0 outside; first: index of
     # the first read_committed poll that returned it)
     "reads": ("vh", "place", "target", "offset", "txn", "bits", "first"),
     # by place: which value was seen, or acknowledged, at which offset

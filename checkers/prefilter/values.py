@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from checkers.prefilter.events import (
+from checkers.prefilter.buckets import by_blocks
+from checkers.prefilter.coded import Mask
+from checkers.prefilter.hashing import Ints, mixed
+from checkers.prefilter.order import bad_lines, poll_seams
+from checkers.prefilter.packed import Columns, Map, batch, pack, picked, runs, unpacked_by_kind
+from checkers.prefilter.rows import (
     ABORTED,
     BY_COMMITTED,
     COMMITTED,
@@ -24,14 +29,9 @@ from checkers.prefilter.events import (
     STORED,
     STRADDLES,
     WHOLE,
-    Mask,
-    by_blocks,
     combined_reads,
     combined_sends,
 )
-from checkers.prefilter.hashing import Ints, mixed
-from checkers.prefilter.order import bad_lines, poll_seams
-from checkers.prefilter.packed import Columns, Map, batch, pack, picked, runs, unpacked_by_kind
 
 MUST, UNDONE, FAILED, UNSURE = 3, 2, 1, 0
 """How a send ended: acknowledged or committed; aborted; failed for certain; unknown."""

@@ -18,18 +18,12 @@ from pyspark.sql import types as T
 
 from checkers.eras import UNDECIDED
 from checkers.prefilter import follow, spans
-from checkers.prefilter.events import (
-    ABORTED,
-    COMMITTED,
-    FIRST,
-    Coded,
-    Context,
-    first_pass,
-    ints,
-    located,
-    stored_pass,
-)
+from checkers.prefilter.coded import Coded, ints
+from checkers.prefilter.events import FIRST, first_pass
+from checkers.prefilter.logs import stored_pass
 from checkers.prefilter.packed import KINDS, SCHEMA, Columns, unpack
+from checkers.prefilter.places import Context, located
+from checkers.prefilter.rows import ABORTED, COMMITTED
 from checkers.prefilter.values import Ends, second_pass
 from checkers.spark.files import read_parquet
 from checkers.spark.scratch import empty_frame

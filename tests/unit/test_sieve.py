@@ -10,21 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.prefilter import events, follow, spans
-from checkers.prefilter.events import (
-    BLOCK_BITS,
-    DONE,
-    NEVER,
-    NONE,
-    OK,
-    READ,
-    Context,
-    combined_reads,
-    combined_sends,
-)
+from checkers.prefilter import follow, spans
+from checkers.prefilter.buckets import BLOCK_BITS, by_blocks
+from checkers.prefilter.events import first_pass
 from checkers.prefilter.hashing import mixed, xxh64
 from checkers.prefilter.order import bad_lines, poll_seams, polls_of, sends_in_order
 from checkers.prefilter.packed import KINDS, Columns, batch, pack, picked, unpacked_by_kind
+from checkers.prefilter.places import Context
+from checkers.prefilter.rows import DONE, NEVER, NONE, OK, READ, combined_reads, combined_sends
 from checkers.prefilter.values import Ends, by_value, conflicts
 from harness.history.schema import TABLES
 
@@ -84,7 +77,7 @@ def both_passes(files: dict[str, list[Path]], ends: Ends = NO_ENDS) -> dict[str,
     """The results of both passes over a history, bucket by bucket, without Spark."""
     planned = spans.plan(files)
     numbers = [pa.RecordBatch.from_pydict({"id": list(range(len(planned)))})]
-    first = pa.Table.from_batches(list(events.first_pass(CONTEXT, planned)(numbers)))
+    first = pa.Table.from_batches(list(first_pass(CONTEXT, planned)(numbers)))
     found: dict[str, list[Columns]] = {"suspects": [], "bad_lines": [], "back": []}
     for bucket in range(CONTEXT.buckets):
         rows = unpacked_by_kind(first.filter(pa.compute.equal(first["bucket"], bucket)).to_batches())
@@ -245,7 +238,7 @@ def test_a_gap_counts_when_something_lies_in_it_also_across_blocks() -> None:
 def test_gaps_go_to_the_blocks_they_touch() -> None:
     edge = 1 << BLOCK_BITS
     gaps = columns("gaps", (5, 1, 0, 9, 1, 0), (5, 2, 0, edge + 1, edge - 1, 0), (5, 3, 0, 9 * edge, 1, 0))
-    found = unpacked_by_kind([batch(events.by_blocks(3, gaps))])
+    found = unpacked_by_kind([batch(by_blocks(3, gaps))])
     assert sorted(found["gaps"]["index"].tolist()) == [1, 2, 2]
     assert found["wide"]["index"].tolist() == [3]
 
