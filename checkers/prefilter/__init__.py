@@ -7,9 +7,9 @@ exactly the acknowledged offset; or never acknowledged, and seen at most once, w
 sends; and nothing else was seen or acknowledged at its place.
 
 How it works, on Spark, in two passes over packed columns (`packed`):
-1. `spans`, `events`, `logs`: the history in ranges of its index. Each range reads only its own events and records and pairs
-   them without a shuffle, because both are stored in that order. The result is keyed by value, by place (a block of
-   offsets of a partition) and by line (one process at one partition).
+1. `spans`, `events`: the history in ranges of its index. Each range reads only its own events and records and pairs
+   them without a shuffle, because both are stored in that order. `logs`: the records of the authoritative logs. The
+   result is keyed by value, by place (a block of offsets of a partition) and by line (one process at one partition).
 2. `values`, `order`: all rows with one key are in one bucket, and are tested there.
 What such a test cannot decide by itself (`follow`) takes another pass, only for histories that need it.
 

@@ -82,44 +82,45 @@ def _given(context: Context, span: Span) -> Columns:
     return picked(dict(zip(names, found, strict=True)), place != 0)
 
 
+class _Events:
+    """Events, in order of the history. op: index of the invocation; sent_bits: of what an event sent (bits of `sends`);
+    seen_bits, first: of what it polled; asked: as `_decided`."""
+
+    def __init__(self, context: Context, ops: pa.Table) -> None:
+        kind, f, txn = Coded(ops["type"]), Coded(ops["f"]), ops["txn"]
+        invoked, whole = kind.among("invoke"), f.among("txn")
+        self.index, self.time, self.cluster = ints(ops["index"]), ints(ops["time_ns"]), Coded(ops["cluster"])
+        self.process = Coded(ops["process"]).keys()
+        self.op = np.where(invoked, self.index, ints(ops["invoke_index"], self.index))
+        self.sends = f.among("send", "txn")
+        self.polls = f.among("poll", "txn") & ~invoked
+        stepped = txn.is_valid().to_numpy()
+        named = mixed(xxh64(txn), self.cluster.keys("A")) if stepped.any() else np.zeros(len(self.op), np.int64)
+        self.txn = np.where(stepped, named, np.where(whole, mixed(self.op), 0))
+        decided, asked = _decided(context, named, stepped)
+        self.asked = np.where(whole, self.op, asked)
+        bits = ~invoked * DONE | kind.bits(OK, "ok") | kind.bits(FAIL, "fail") | f.bits(WHOLE, "txn")
+        self.sent_bits = bits | stepped * STEPPED | decided
+        by_default = ("read_committed", None) if context.read_committed_by_default else ("read_committed",)
+        committed = Coded(ops["isolation"]).among(*by_default)
+        self.seen_bits = READ | Coded(ops["phase"]).bits(FINAL, "final") | committed * BY_COMMITTED
+        self.first = np.where(committed & ~invoked, self.index, NEVER)
+
+
 class _Rows:
     """Records of sends and polls, each with the event that it belongs to; columns in order of the history."""
 
     def __init__(self, context: Context, ops: pa.Table, records: pa.Table) -> None:
-        action = Coded(records["action"])
-        wanted = np.flatnonzero(action.among("send", "poll"))
-        index, of = ints(ops["index"]), ints(records["op_index"])[wanted]
-        at = np.searchsorted(index, of)
-        found = at < len(index)
-        found[found] = index[at[found]] == of[found]
-        at, rows = at[found], wanted[found]
-        kind, f = Coded(ops["type"]), Coded(ops["f"])
-        invoked = kind.among("invoke")
-        op = np.where(invoked, index, ints(ops["invoke_index"], index))
-        time = ints(ops["time_ns"])
-        cluster = Coded(ops["cluster"])
-        txn = ops["txn"]
-        stepped = txn.is_valid().to_numpy()
-        named = mixed(xxh64(txn), cluster.keys("A")) if stepped.any() else np.zeros(len(op), np.int64)
-        transaction = np.where(stepped, named, np.where(f.among("txn"), mixed(op), 0))
-        by_default = ("read_committed", None) if context.read_committed_by_default else ("read_committed",)
-        committed = Coded(ops["isolation"]).among(*by_default)
-        bits = ~invoked * DONE | kind.bits(OK, "ok") | kind.bits(FAIL, "fail") | f.bits(WHOLE, "txn")
-        decided, asked = _decided(context, named, stepped)
-        bits |= stepped * STEPPED | decided
-        asked = np.where(f.among("txn"), op, asked)
-        first = np.where(committed & ~invoked, index, NEVER)
-        seen = READ | Coded(ops["phase"]).bits(FINAL, "final") | committed * BY_COMMITTED
-
-        value = records["value"].combine_chunks() if isinstance(records["value"], pa.ChunkedArray) else records["value"]
-        self.index, self.op, self.time, self.txn = of[found], op[at], time[at], transaction[at]
-        self.sent_bits, self.seen_bits = bits[at], seen[at]
-        self.asked, self.first = asked[at], first[at]
+        events, action = _Events(context, ops), Coded(records["action"])
+        at, rows = _matched(events.index, records, np.flatnonzero(action.among("send", "poll")))
+        self.index, self.op, self.time, self.txn = (c[at] for c in (events.index, events.op, events.time, events.txn))
+        self.asked, self.first, self.seen_bits = events.asked[at], events.first[at], events.seen_bits[at]
         self.position = ints(records["position"])[rows]
         self.partition = ints(records["partition"], NONE)[rows]
         self.offset = ints(records["offset"], NONE)[rows]
+        value = records["value"].combine_chunks() if isinstance(records["value"], pa.ChunkedArray) else records["value"]
         self.vh = xxh64(value)[rows]
-        self.cluster, self.topic = cluster.take(at), Coded(records["topic"]).take(rows)
+        self.cluster, self.topic = events.cluster.take(at), Coded(records["topic"]).take(rows)
         self.place, self.target, self.era = located(
             context,
             self.cluster,
@@ -127,15 +128,24 @@ class _Rows:
             self.partition,
             events=Events(self.op, self.index, self.time, self.offset),
         )
-        self.sent_bits = self.sent_bits | (self.era >= UNDECIDED) * np.int64(STRADDLES)
-        self.line = np.where(self.place == 0, 0, mixed(Coded(ops["process"]).keys()[at], self.place))
+        self.sent_bits = events.sent_bits[at] | (self.era >= UNDECIDED) * np.int64(STRADDLES)
+        self.line = np.where(self.place == 0, 0, mixed(events.process[at], self.place))
         valued = records["value"].is_valid().to_numpy()[rows]
         send = action.among("send")[rows]
-        self.sends = np.flatnonzero(send & valued & f.among("send", "txn")[at])
-        polled = ~send & (f.among("poll", "txn") & ~invoked)[at]
+        self.sends = np.flatnonzero(send & valued & events.sends[at])
+        polled = ~send & events.polls[at]
         polled &= records["offset"].is_valid().to_numpy()[rows] & (self.place != 0)
         self.polls = np.flatnonzero(polled)
         self.reads = np.flatnonzero(polled & valued)
+
+
+def _matched(index: Ints, records: pa.Table, wanted: Ints) -> tuple[Ints, Ints]:
+    """Row numbers of events, and of the wanted records that belong to them."""
+    of = ints(records["op_index"])[wanted]
+    at = np.searchsorted(index, of)
+    found = at < len(index)
+    found[found] = index[at[found]] == of[found]
+    return at[found], wanted[found]
 
 
 def _decided(context: Context, named: Ints, stepped: Mask) -> tuple[Ints, Ints]:

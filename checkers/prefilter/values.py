@@ -105,6 +105,34 @@ def outcomes(sends: Columns, *, imported: bool) -> Ints:
     return np.select([has(WHOLE), has(STEPPED) & has(ABORTED), fail, ~acked], [whole, UNDONE, FAILED, UNSURE], decided)
 
 
+class _Seen:
+    """Where values were seen, beside their sends (`send`: one per value). Copies that the log holds aborted, and nobody
+    read, are left out."""
+
+    def __init__(self, values: Ints, send: Columns, reads: Columns) -> None:
+        self.reads = picked(reads, reads["bits"] != HELD_ABORTED)
+        self.value = np.searchsorted(values, self.reads["vh"])  # for every read the row of its value
+        self.count = len(values)
+        self.in_place = self.reads["place"] == send["place"][self.value]
+        self.acknowledged = self.in_place & (self.reads["offset"] == send["offset"][self.value])
+
+    def any(self, where: Mask) -> Mask:
+        """Values of which such a read is there."""
+        return np.bincount(self.value[where], minlength=self.count) > 0
+
+    def with_bit(self, bit: int) -> Mask:
+        """Values with a read with this bit."""
+        return self.any(self.reads["bits"] & bit != 0)
+
+    def as_acknowledged(self, bit: int) -> Mask:
+        """Values with a read with this bit at their acknowledged offset."""
+        return self.any(self.acknowledged & (self.reads["bits"] & bit != 0))
+
+    def strayed(self) -> Mask:
+        """Values in the place that they were sent to, but not at the acknowledged offset."""
+        return self.any(self.in_place & ~self.acknowledged)
+
+
 def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Columns]:
     """Values that need a close check; lines with a value that is not at its acknowledged offset; `shown`."""
     sends, reads = combined_sends(sends), combined_reads(reads)
@@ -114,52 +142,43 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
     if not len(sends["vh"]):
         return values, np.zeros(0, np.int64), {name: np.zeros(0, np.int64) for name in ("txn", "vh", "bits")}
     send = picked(sends, first)  # one per value; values with another number of sends are kept anyway
-    bad = count != 1
     outcome = outcomes(send, imported=ends.imported)
-    must = outcome == MUST
-
-    sent, held = sends, reads
-    bad |= _too_early(values, sends, reads)
-    reads = picked(reads, reads["bits"] != HELD_ABORTED)
-    value = np.searchsorted(values, reads["vh"])  # for every read the row of its value
-    acknowledged = (reads["place"] == send["place"][value]) & (reads["offset"] == send["offset"][value])
-    bits = reads["bits"]
-
-    def any_read(where: Mask) -> Mask:
-        return np.bincount(value[where], minlength=len(values)) > 0
-
-    def any_bit(bit: int) -> Mask:
-        return any_read(acknowledged & (bits & bit != 0))
-
-    exact = any_read(acknowledged)
-    strayed = any_read((reads["place"] == send["place"][value]) & ~acknowledged)
-    bad |= any_read(reads["target"] != send["target"][value])
-    bad |= any_read((reads["txn"] != 0) & (reads["txn"] == send["txn"][value]))
-    bad |= _copies(value, reads, len(values))
-    bad |= (outcome == UNDONE) & any_read(bits & BY_COMMITTED != 0)
-    bad |= (outcome == FAILED) & any_read(bits & READ != 0)
-    bad |= np.isin(outcome, (UNDONE, FAILED)) & any_read(bits & STORED != 0)
-    aborted = np.isin(values, held["vh"][held["bits"] & HELD_ABORTED != 0])
-    bad |= aborted & any_read(bits & BY_COMMITTED != 0)
-    answered = must | (np.isin(outcome, (UNSURE, UNDONE)) & (send["offset"] >= 0))
-    bad |= (send["bits"] & (CONFUSED | STRADDLES) != 0) | (answered & strayed)
-
-    at, known = ends.of(send["place"])
-    when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
-    gone = known & (ends.snapshot_ns[at] >= when) & (send["offset"] >= ends.log_start[at]) & ~any_bit(STORED)
-    final = np.where(ends.any_final[at], any_bit(FINAL), any_bit(READ))
-    gone |= known & (ends.final_ns[at] >= when) & ~final
-    excused = known & ends.excused[at] & (send["offset"] >= 0)
-    bad |= must & ~excused & (~exact | gone)
-    bad |= must & ((send["place"] == 0) | (send["offset"] < 0))
-
+    seen = _Seen(values, send, reads)
+    aborted = np.isin(values, reads["vh"][reads["bits"] & HELD_ABORTED != 0])
+    bad = (count != 1) | _too_early(values, sends, reads) | (aborted & seen.with_bit(BY_COMMITTED))
+    bad |= _wrongly_seen(send, outcome, seen) | _not_where_due(ends, send, outcome, seen)
     again = np.zeros(len(sends["vh"]), bool)
     again[1:] = sends["vh"][1:] == sends["vh"][:-1]
     again[:-1] |= again[1:]
-    lines = np.append(send["line"][must & (strayed | (send["offset"] < 0))], sends["line"][again])
-    lines = lines[lines != 0]
-    shown = _shown(ends, sent, reads)
-    return values[bad], np.unique(lines), shown
+    loose = (outcome == MUST) & (seen.strayed() | (send["offset"] < 0))
+    lines = np.append(send["line"][loose], sends["line"][again])
+    return values[bad], np.unique(lines[lines != 0]), _shown(ends, sends, reads)
+
+
+def _wrongly_seen(send: Columns, outcome: Ints, seen: _Seen) -> Mask:
+    """Values that were seen in another place, by their own transaction, twice in one place, or although undone."""
+    reads, value = seen.reads, seen.value
+    bad = seen.any(reads["target"] != send["target"][value])
+    bad |= seen.any((reads["txn"] != 0) & (reads["txn"] == send["txn"][value]))
+    bad |= _copies(value, reads, seen.count)
+    bad |= (outcome == UNDONE) & seen.with_bit(BY_COMMITTED)
+    bad |= (outcome == FAILED) & seen.with_bit(READ)
+    return np.asarray(bad | (np.isin(outcome, (UNDONE, FAILED)) & seen.with_bit(STORED)))
+
+
+def _not_where_due(ends: Ends, send: Columns, outcome: Ints, seen: _Seen) -> Mask:
+    """Values that are not where their send was acknowledged, then or at the end, or whose send does not say where."""
+    must = outcome == MUST
+    answered = must | (np.isin(outcome, (UNSURE, UNDONE)) & (send["offset"] >= 0))
+    bad = (send["bits"] & (CONFUSED | STRADDLES) != 0) | (answered & seen.strayed())
+    at, known = ends.of(send["place"])
+    when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
+    in_log = (ends.snapshot_ns[at] >= when) & (send["offset"] >= ends.log_start[at])
+    final = np.where(ends.any_final[at], seen.as_acknowledged(FINAL), seen.as_acknowledged(READ))
+    gone = known & ((in_log & ~seen.as_acknowledged(STORED)) | ((ends.final_ns[at] >= when) & ~final))
+    excused = known & ends.excused[at] & (send["offset"] >= 0)
+    bad |= must & ~excused & (~seen.any(seen.acknowledged) | gone)
+    return np.asarray(bad | (must & ((send["place"] == 0) | (send["offset"] < 0))))
 
 
 def _copies(value: Ints, reads: Columns, count: int) -> Mask:
