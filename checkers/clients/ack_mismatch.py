@@ -60,8 +60,22 @@ def _overlaid(t: Tables) -> DataFrame | None:
         *place, F.coalesce("value", F.concat(F.lit("a "), "control_type", F.lit(" marker"))).alias("now")
     )
     rows = overlaid.join(now, place).where("value != now")
-    # Since when is the other record known to be there? By its own acknowledgement here, a read, or an earlier
-    # snapshot; or, for a mirrored record, by its acknowledgement elsewhere before this one was even sent.
+    return anomalies(
+        _stored_before(t, rows),
+        "ack_mismatch",
+        form=F.lit("overlaid"),
+        ops=op_list("op", "done_index"),
+        explain=sentence(
+            "%s was acknowledged at offset %s of %s-%s on %s, where %s was stored already",
+            *("value", "offset", "topic", "partition", "cluster", "now"),
+        ),
+    )
+
+
+def _stored_before(t: Tables, rows: DataFrame) -> DataFrame:
+    """The rows whose other record (`now`) is known to have been there before: by its own acknowledgement there, a read
+    or an earlier snapshot; or, for a mirrored record, by its acknowledgement elsewhere before this one was sent."""
+    place = [*PARTITION, "offset"]
     sent = t.near_sends.where("done_ns is not null and outcome in ('acked', 'committed')")
     sent = sent.select(
         F.col("value").alias("now"),
@@ -85,17 +99,7 @@ def _overlaid(t: Tables) -> DataFrame | None:
     snapshots = snapshots.select(*place, F.col("value").alias("now"), "since")
     by_snapshot = rows.join(snapshots, [*place, "now"]).where("since < done_ns")
     keys = ["cluster", "topic", "partition", "offset", "value", "now", "op", "done_index"]
-    proven = by_ack.select(*keys).union(by_read.select(*keys)).union(by_snapshot.select(*keys)).distinct()
-    return anomalies(
-        proven,
-        "ack_mismatch",
-        form=F.lit("overlaid"),
-        ops=op_list("op", "done_index"),
-        explain=sentence(
-            "%s was acknowledged at offset %s of %s-%s on %s, where %s was stored already",
-            *("value", "offset", "topic", "partition", "cluster", "now"),
-        ),
-    )
+    return by_ack.select(*keys).union(by_read.select(*keys)).union(by_snapshot.select(*keys)).distinct()
 
 
 CHECKER = Checker(name="ack_mismatch", kinds=(ACK_MISMATCH,), check=check)

@@ -84,33 +84,7 @@ def _clients(t: Tables, after: Column, bound: int) -> DataFrame:
 def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if "position" not in t.facts.actions:
         return None  # the position of a consumer that read nothing is not recorded
-    polls = t.ops.where("f = 'poll' and type = 'ok' and error is null").where(F.col("time_ns") >= after)
-    polls = polls.select(F.col("index").alias("op_index"), "process", "cluster", "time_ns", "isolation", "reset")
-    read, stood = F.col("action") == "poll", F.col("action") == "position"
-    rows = t.table("op_records").where("action in ('poll', 'position') and partition is not null")
-    rows = rows.groupBy("op_index", "topic", "partition").agg(
-        F.max(F.when(read, F.col("offset"))).alias("read"), F.max(F.when(stood, F.col("offset"))).alias("position")
-    )
-    order = Window.partitionBy("process", *PARTITION).orderBy("time_ns", "op_index")
-    rows = rows.join(polls, "op_index").withColumns(
-        {
-            "at": F.coalesce("position", F.last("read", ignorenulls=True).over(order) + 1),
-            "run": F.count("read").over(order),
-        }
-    )
-    stays = (
-        rows.where("read is null")
-        .groupBy("process", *PARTITION, "run")
-        .agg(
-            F.min("time_ns").alias("since"),
-            F.max("time_ns").alias("until"),
-            F.max("op_index").alias("op_index"),
-            F.max("at").alias("at"),
-            F.max(F.coalesce(F.col("reset") == "latest", F.lit(False))).alias("from_the_end"),
-            F.max(F.coalesce(F.col("isolation") == "read_committed", F.lit(False))).alias("committed"),
-        )
-    )
-    stays = stays.withColumn("lasted", F.col("until") - F.col("since")).where(F.col("lasted") > bound)
+    stays = _stays(t, after).withColumn("lasted", F.col("until") - F.col("since")).where(F.col("lasted") > bound)
     stays = stays.where("at is not null or not from_the_end").withColumn("at", F.coalesce("at", F.lit(0)))
     if t.facts.transactional:  # records held back by an open transaction are `last_stable`
         stays = stays.where("not committed")
@@ -135,6 +109,37 @@ def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
             "%s got nothing of %s-%s on %s at offset %s for %s s after healing: %s acknowledged records are there",
             *("process", "topic", "partition", "cluster", "at", _seconds("lasted"), "records"),
         ),
+    )
+
+
+def _stays(t: Tables, after: Column) -> DataFrame:
+    """Runs of polls that brought a consumer nothing of a partition: process, PARTITION, run, since, until, op_index (of
+    the last), at (its position), from_the_end, committed."""
+    polls = t.ops.where("f = 'poll' and type = 'ok' and error is null").where(F.col("time_ns") >= after)
+    polls = polls.select(F.col("index").alias("op_index"), "process", "cluster", "time_ns", "isolation", "reset")
+    read, stood = F.col("action") == "poll", F.col("action") == "position"
+    rows = t.table("op_records").where("action in ('poll', 'position') and partition is not null")
+    rows = rows.groupBy("op_index", "topic", "partition").agg(
+        F.max(F.when(read, F.col("offset"))).alias("read"), F.max(F.when(stood, F.col("offset"))).alias("position")
+    )
+    order = Window.partitionBy("process", *PARTITION).orderBy("time_ns", "op_index")
+    rows = rows.join(polls, "op_index").withColumns(
+        {
+            "at": F.coalesce("position", F.last("read", ignorenulls=True).over(order) + 1),
+            "run": F.count("read").over(order),
+        }
+    )
+    return (
+        rows.where("read is null")
+        .groupBy("process", *PARTITION, "run")
+        .agg(
+            F.min("time_ns").alias("since"),
+            F.max("time_ns").alias("until"),
+            F.max("op_index").alias("op_index"),
+            F.max("at").alias("at"),
+            F.max(F.coalesce(F.col("reset") == "latest", F.lit(False))).alias("from_the_end"),
+            F.max(F.coalesce(F.col("isolation") == "read_committed", F.lit(False))).alias("committed"),
+        )
     )
 
 

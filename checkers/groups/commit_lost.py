@@ -45,7 +45,15 @@ def check(t: Tables) -> DataFrame | None:
     if t.has("group_offsets"):
         done = done.unionByName(_of_groups(t))
     done = _of_either_life(with_era_at(t, done, F.col("begin"), F.col("end"))).where("not failed")
-    # The last of all commits acknowledged before. A fetch is ordered by its beginning, a commit by its end.
+    judged = _judged(_fetches(done), done)
+    gone = "last is not null and not explained and (offset is null or offset < last.offset or older)"
+    return _anomalies(judged.where(f"aborted or ({gone})").withColumn("committed", F.col("last.offset")))
+
+
+def _fetches(done: DataFrame) -> DataFrame:
+    """Fetches that returned another offset than the last commit acknowledged before: the columns of done, last (that
+    commit), id."""
+    # A fetch is ordered by its beginning, a commit by its end.
     acked = (F.col("action") == "commit") & F.col("ok") & F.col("end").isNotNull() & F.col("offset").isNotNull()
     commit = F.struct("offset", "begin", "op_index", "decided_index", "end", "process", "op")
     fetch = (F.col("action") == "fetch") & F.col("ok")
@@ -56,7 +64,12 @@ def check(t: Tables) -> DataFrame | None:
     unmarked = F.col("op_index").isNull() & F.col("last.decided_index").isNotNull()
     shown = shown.where(~unmarked | (F.col("begin") >= F.col("last.end") + MARKED_NS) | F.col("last").isNull())
     shown = shown.where("offset is null or last is null or offset != last.offset")
-    shown = shown.withColumn("id", F.monotonically_increasing_id())
+    return shown.withColumn("id", F.monotonically_increasing_id())
+
+
+def _judged(shown: DataFrame, done: DataFrame) -> DataFrame:
+    """Each fetch beside every commit of exactly the fetched offset: explained, by a commit that overlapped the last one
+    or came later; older: one that came before has it; aborted: only commits of aborted transactions do."""
     held = done.where("action = 'commit' and offset is not null").select(
         *KEY,
         F.col("offset").alias("held"),
@@ -65,9 +78,7 @@ def check(t: Tables) -> DataFrame | None:
         F.col("undone").alias("held_undone"),
         *(F.col(c).alias(f"held_{c}") for c in ("ok", "process", "op", "op_index")),
     )
-    # The fetched offset, and every commit of exactly that offset.
-    held = held.withColumn("offset", F.col("held"))
-    both = shown.join(held, [*KEY, "offset"], "left")
+    both = shown.join(held.withColumn("offset", F.col("held")), [*KEY, "offset"], "left")
     began = F.col("held_begin") <= F.coalesce("end", "begin")
     same = F.col("held").isNotNull() & ~F.col("held_undone")
     # Of one process's concurrent commits the one that was invoked and answered first comes first.
@@ -80,13 +91,14 @@ def check(t: Tables) -> DataFrame | None:
     def any_of(flag: Column) -> Column:
         return F.max(F.coalesce(flag, F.lit(False)))
 
-    judged = both.groupBy("id", *KEY, "offset", "op_index", F.col("last").alias("last")).agg(
+    return both.groupBy("id", *KEY, "offset", "op_index", F.col("last").alias("last")).agg(
         any_of(same & later & began).alias("explained"),
         any_of(same & ~later).alias("older"),
         (any_of(undone) & ~any_of(same)).alias("aborted"),
     )
-    gone = "last is not null and not explained and (offset is null or offset < last.offset or older)"
-    lost = judged.where(f"aborted or ({gone})")
+
+
+def _anomalies(lost: DataFrame) -> DataFrame:
     where = ("topic", "partition", "cluster")
     returned = F.coalesce(F.col("offset").cast("string"), F.lit("none"))
     words = sentence(
@@ -97,7 +109,7 @@ def check(t: Tables) -> DataFrame | None:
         *("group", F.coalesce(F.col("committed").cast("string"), F.lit("nothing")), *where, returned),
     )
     return anomalies(
-        lost.withColumn("committed", F.col("last.offset")),
+        lost,
         "commit_lost",
         offset=F.coalesce("committed", "offset"),
         value=None,
@@ -121,36 +133,8 @@ def _of_clients(t: Tables) -> DataFrame:
     """Commits and fetches of clients: KEY without era, action, offset, begin, end (null: not known to have ended), ok,
     failed, undone (its transaction was aborted), op_index, decided_index (of the transaction it is part of), process
     (of commits outside transactions), op."""
-    functions = t.ops.where("f in ('commit_offset', 'fetch_offset', 'txn')")
-    ops = (
-        functions.where("group is not null")
-        .groupBy("op", "f", "group")
-        .agg(
-            F.max("cluster").alias("cluster"),
-            F.max("process").alias("process"),
-            F.min("time_ns").alias("begin"),
-            F.max(F.when(F.col("type").isin("ok", "fail"), F.col("time_ns"))).alias("end"),
-            F.max(F.col("type") == "ok").alias("ok"),
-            F.max(F.col("type") == "fail").alias("failed"),
-            F.max("index").alias("op_index"),
-            F.max(F.when(F.col("f") != "txn", F.col("txn"))).alias("txn"),
-        )
-    )
-    events = functions.select("op", F.col("index").alias("event"))
-    rows = t.table("op_records").where("action in ('commit', 'fetch') and topic is not null and partition is not null")
-    rows = rows.select(F.col("op_index").alias("event"), "action", "topic", "partition", "offset").join(events, "event")
-    rows = rows.groupBy("op", "action", "topic", "partition").agg(F.max_by("offset", "event").alias("offset"))
-    done = rows.join(ops, "op")
+    done = _with_transactions(t, _operations(t))
     in_txn = F.col("txn").isNotNull() & (F.col("action") == "commit")
-    if t.facts.txn_steps:
-        asks = t.ops.where("f = 'txn_commit' and txn is not null").groupBy("cluster", "txn")
-        asked = asks.agg(F.min("time_ns").alias("asked_ns"))
-        ends = t.txns.select("cluster", "txn", "txn_outcome", "decided_index", "decided_ns")
-        done = done.join(ends, ["cluster", "txn"], "left").join(asked, ["cluster", "txn"], "left")
-    else:
-        none = F.lit(None).cast("bigint")
-        outcome = F.lit(None).cast("string")
-        done = done.withColumns({"txn_outcome": outcome, "decided_index": none, "decided_ns": none, "asked_ns": none})
     outcome = F.coalesce("txn_outcome", F.lit("unknown"))
     binding = F.col("ok") & (outcome == "committed")
     whole_undone = (F.col("f") == "txn") & F.col("failed") & (F.col("action") == "commit")
@@ -170,6 +154,43 @@ def _of_clients(t: Tables) -> DataFrame:
         F.when(~in_txn, F.col("process")).alias("process"),
         "op",
     )
+
+
+def _operations(t: Tables) -> DataFrame:
+    """Operations about groups' offsets, one row per partition: op, action, topic, partition, offset, f, group, cluster,
+    process, begin, end, ok, failed, op_index, txn."""
+    functions = t.ops.where("f in ('commit_offset', 'fetch_offset', 'txn')")
+    ops = (
+        functions.where("group is not null")
+        .groupBy("op", "f", "group")
+        .agg(
+            F.max("cluster").alias("cluster"),
+            F.max("process").alias("process"),
+            F.min("time_ns").alias("begin"),
+            F.max(F.when(F.col("type").isin("ok", "fail"), F.col("time_ns"))).alias("end"),
+            F.max(F.col("type") == "ok").alias("ok"),
+            F.max(F.col("type") == "fail").alias("failed"),
+            F.max("index").alias("op_index"),
+            F.max(F.when(F.col("f") != "txn", F.col("txn"))).alias("txn"),
+        )
+    )
+    events = functions.select("op", F.col("index").alias("event"))
+    rows = t.table("op_records").where("action in ('commit', 'fetch') and topic is not null and partition is not null")
+    rows = rows.select(F.col("op_index").alias("event"), "action", "topic", "partition", "offset").join(events, "event")
+    rows = rows.groupBy("op", "action", "topic", "partition").agg(F.max_by("offset", "event").alias("offset"))
+    return rows.join(ops, "op")
+
+
+def _with_transactions(t: Tables, done: DataFrame) -> DataFrame:
+    """Add txn_outcome, decided_index, decided_ns, and asked_ns: when the transaction's commit was first requested."""
+    if t.facts.txn_steps:
+        asks = t.ops.where("f = 'txn_commit' and txn is not null").groupBy("cluster", "txn")
+        asked = asks.agg(F.min("time_ns").alias("asked_ns"))
+        ends = t.txns.select("cluster", "txn", "txn_outcome", "decided_index", "decided_ns")
+        return done.join(ends, ["cluster", "txn"], "left").join(asked, ["cluster", "txn"], "left")
+    none = F.lit(None).cast("bigint")
+    outcome = F.lit(None).cast("string")
+    return done.withColumns({"txn_outcome": outcome, "decided_index": none, "decided_ns": none, "asked_ns": none})
 
 
 def _of_groups(t: Tables) -> DataFrame:

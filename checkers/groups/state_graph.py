@@ -91,27 +91,7 @@ def _edges(t: Tables, rows: DataFrame) -> DataFrame:
 
 
 def _refused(t: Tables, rows: DataFrame) -> DataFrame:
-    entries = [F.lit(x) for f, states in RESULTS.items() for x in (f, ",".join(states))]
-    ops = (
-        t.ops.where(F.col("f").isin(*RESULTS))
-        .groupBy("op", "f", "cluster")
-        .agg(
-            F.max(F.col("type") == "fail").alias("failed"),
-            F.min("time_ns").alias("begin"),
-            F.max("time_ns").alias("end"),
-            F.max("index").alias("done_index"),
-        )
-    )
-    targets = (
-        t.table("op_records")
-        .where("action = 'target'")
-        .select(
-            F.col("op_index").alias("done_index"),
-            F.col("topic").alias("on_topic"),
-            F.col("partition").alias("on_partition"),
-        )
-    )
-    ops = ops.withColumn("leads_to", F.create_map(*entries)[F.col("f")]).join(targets, "done_index", "left")
+    ops = _operations(t)
     failed = F.broadcast(ops.where("failed"))
     done = F.broadcast(
         ops.where("not failed").select(
@@ -140,6 +120,32 @@ def _refused(t: Tables, rows: DataFrame) -> DataFrame:
             *("f", "topic", "partition", "cluster", "before", "state"),
         ),
     )
+
+
+def _operations(t: Tables) -> DataFrame:
+    """Operations on mirrors: op, f, cluster, failed, begin, end, done_index, leads_to (states, by commas), on_topic,
+    on_partition (null: all)."""
+    entries = [F.lit(x) for f, states in RESULTS.items() for x in (f, ",".join(states))]
+    ops = (
+        t.ops.where(F.col("f").isin(*RESULTS))
+        .groupBy("op", "f", "cluster")
+        .agg(
+            F.max(F.col("type") == "fail").alias("failed"),
+            F.min("time_ns").alias("begin"),
+            F.max("time_ns").alias("end"),
+            F.max("index").alias("done_index"),
+        )
+    )
+    targets = (
+        t.table("op_records")
+        .where("action = 'target'")
+        .select(
+            F.col("op_index").alias("done_index"),
+            F.col("topic").alias("on_topic"),
+            F.col("partition").alias("on_partition"),
+        )
+    )
+    return ops.withColumn("leads_to", F.create_map(*entries)[F.col("f")]).join(targets, "done_index", "left")
 
 
 CHECKER = Checker(name="state_graph", kinds=(KIND,), check=check)

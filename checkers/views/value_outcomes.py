@@ -140,12 +140,35 @@ def _decided_by_place(rows: DataFrame) -> DataFrame:
 
 
 def _marked(t: Tables, rows: DataFrame) -> DataFrame:
+    decided = F.filter("places", lambda p: ~undecided(p["era"]))
+    partitions = F.transform(decided, lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
+    strayed = F.exists(
+        "places",
+        lambda p: (
+            (p["origin_topic"] != F.col("origin_topic"))
+            | F.coalesce(p["partition"] != F.col("partition"), F.lit(False))
+        ),
+    )
+    sent = F.col("op").isNotNull()
+    return rows.withColumns(
+        {
+            **_missing(t),
+            **_not_as_acknowledged(),
+            "is_unsent": ~sent,
+            "is_misplaced": F.coalesce(sent & strayed, F.lit(False)),
+            "is_duplicate": F.size(partitions) > F.size(F.array_distinct(partitions)),
+            "is_undone": F.coalesce(sent & F.exists("places", lambda p: shown_undone(t, p)), F.lit(False)),
+        }
+    ).withColumn("is_lost", F.col("lost_form").isNotNull())
+
+
+def _missing(t: Tables) -> dict[str, Column]:
+    """lost_form: how an acknowledged record is known to be gone; is_unseen: it is not known whether it is."""
     false, col = F.lit(False), F.col
     read = F.exists("own", lambda p: p["readers"] > 0)
     # A writer may record final reads without marking their polls: then any poll may have been the final one.
     final = F.when(col("max_final").isNull(), read).otherwise(F.exists("own", lambda p: p["final"]))
     stored = F.exists("own", lambda p: p["stored"])
-    must = col("outcome").isin("acked", "committed") & ~col("deleted")
     done = F.coalesce("done_ns", "invoke_ns")
 
     def since(start: str) -> Column:
@@ -165,31 +188,31 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
     unknowable = (
         (by_log | by_final) & col("offset").isNull() & ~read & ~stored & ~(since("log_start") | since("final_start"))
     )
-    asked = _asked(t)
+    due = _must() & ~col("compacted")
+    return {
+        "lost_form": F.when(due, lost_form),
+        "is_unseen": F.coalesce(due & ((unread & ~passed & _asked(t)) | unknowable), false),
+    }
+
+
+def _not_as_acknowledged() -> dict[str, Column]:
+    """is_elsewhere: a record is in its partition, but not at its acknowledged offset; is_overlaid: it is nowhere on its
+    cluster."""
+    col = F.col
     here_at = F.exists("here", lambda p: p["offset"] == col("offset"))
     start = F.greatest(F.coalesce("log_start", F.lit(0)), F.coalesce("final_start", F.lit(0)))
     # An acknowledged offset is binding, however the operation or its transaction ended.
-    answered = must | (col("outcome").isin("unknown", "aborted") & ~col("deleted"))
+    answered = _must() | (col("outcome").isin("unknown", "aborted") & ~col("deleted"))
     answered = answered & (col("offset") >= start) & ~col("hidden")
-    strayed = F.exists(
-        "places",
-        lambda p: (p["origin_topic"] != col("origin_topic")) | F.coalesce(p["partition"] != col("partition"), false),
-    )
-    decided = F.filter("places", lambda p: ~undecided(p["era"]))
-    partitions = F.transform(decided, lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
-    sent = col("op").isNotNull()
-    return rows.withColumns(
-        {
-            "lost_form": F.when(must & ~col("compacted"), lost_form),
-            "is_unseen": F.coalesce(must & ~col("compacted") & ((unread & ~passed & asked) | unknowable), false),
-            "is_elsewhere": F.coalesce(answered & ~here_at & (F.size("here") > 0), false),
-            "is_overlaid": F.coalesce(answered & (F.size("own") == 0), false),
-            "is_unsent": ~sent,
-            "is_misplaced": F.coalesce(sent & strayed, false),
-            "is_duplicate": F.size(partitions) > F.size(F.array_distinct(partitions)),
-            "is_undone": F.coalesce(sent & F.exists("places", lambda p: shown_undone(t, p)), false),
-        }
-    ).withColumn("is_lost", col("lost_form").isNotNull())
+    return {
+        "is_elsewhere": F.coalesce(answered & ~here_at & (F.size("here") > 0), F.lit(False)),
+        "is_overlaid": F.coalesce(answered & (F.size("own") == 0), F.lit(False)),
+    }
+
+
+def _must() -> Column:
+    """Whether the record must be there."""
+    return F.col("outcome").isin("acked", "committed") & ~F.col("deleted")
 
 
 def _asked(t: Tables) -> Column:
