@@ -143,25 +143,29 @@ def cycles(edges: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _of_component(
-    both: dict[int, list[int]], ww: dict[int, list[int]], wr: dict[int, list[int]], by_kind: dict[str, Edges], all_: Any
+    both: dict[int, list[int]],
+    ww: dict[int, list[int]],
+    wr: dict[int, list[int]],
+    by_kind: dict[str, Edges],
+    edges: pa.Table,
 ) -> Iterator[dict[str, Any]]:
     for writers in strong_components(ww):
         cycle = shortest_cycle(within(ww, writers))
-        yield _row(G0.name, None, _along(cycle, by_kind, (WW,), all_))
+        yield _row(G0.name, None, _along(cycle, by_kind, (WW,), edges))
     readers = strong_components(wr)
     for component in readers:
         cycle = shortest_cycle(within(wr, component))
-        yield _row(G1C.name, "wr", _along(cycle, by_kind, (WR,), all_))
+        yield _row(G1C.name, "wr", _along(cycle, by_kind, (WR,), edges))
     if not readers and any(wr.values()):
         cycle = shortest_cycle(both, through=wr)
-        yield _row(G1C.name, "mixed", _along(cycle, by_kind, (WR, WW), all_))
+        yield _row(G1C.name, "mixed", _along(cycle, by_kind, (WR, WW), edges))
 
 
-def _along(cycle: Sequence[int], by_kind: dict[str, Edges], kinds: Sequence[str], all_: Any) -> list[Edge]:
+def _along(cycle: Sequence[int], by_kind: dict[str, Edges], kinds: Sequence[str], edges: pa.Table) -> list[Edge]:
     """The edges from each node to the next, and from the last to the first."""
     pairs = zip(cycle, [*cycle[1:], *cycle[:1]], strict=True)
     numbers = [next(by_kind[kind][pair] for kind in kinds if pair in by_kind[kind]) for pair in pairs]
-    found: list[Edge] = all_.take(numbers).to_pylist()
+    found: list[Edge] = edges.take(numbers).to_pylist()
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind
@@ -62,13 +62,22 @@ def _level(contract: Contract, group: dict[str, Any]) -> Level:
 
 
 def _quote(stored: DataFrame, breach: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    def same(column: str, value: str | None) -> Any:
+    def same(column: str, value: str | None) -> Column:
         return F.col(column).eqNullSafe(F.lit(value))
 
     is_breach = F.lit(False)
     for g in breach:
         is_breach = is_breach | (same("kind", g["kind"]) & same("form", g["form"]) & same("cluster", g["cluster"]))
-    order: list[Any] = [(~is_breach).cast("int"), "rank", "cluster", "topic", "partition", "offset", "value", "explain"]
+    order: list[Column | str] = [
+        (~is_breach).cast("int"),
+        "rank",
+        "cluster",
+        "topic",
+        "partition",
+        "offset",
+        "value",
+        "explain",
+    ]
     numbered = stored.withColumn("n", F.row_number().over(Window.partitionBy("kind").orderBy(*order)))
     quoted: dict[str, list[dict[str, Any]]] = {}
     for row in numbered.where(F.col("n") <= WITNESSES).orderBy("kind", "n").drop("n", "rank").collect():

@@ -39,7 +39,7 @@ class Judgement:
     findings: tuple[Finding, ...]
     looked_at: tuple[str, ...]
     unjudged: dict[str, str] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, int] = field(default_factory=dict)
     carried_under_faults: tuple[UnderFault, ...] = ()
     seconds: float = 0.0
     checker_seconds: dict[str, float] = field(default_factory=dict)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from checkers.views.decided import asked
@@ -14,13 +13,13 @@ from checkers.views.tables import Tables
 from harness.history.store import StoredRun
 
 
-def figures(t: Tables) -> dict[str, Any]:
+def figures(t: Tables) -> dict[str, int]:
     """Counts over the whole run; keys read as labels.
 
     The greatest lag is the largest `lag` in any snapshot of the mirror (records, summed over its partitions).
     """
     events = sorted(t.facts.counts.items())
-    found: dict[str, Any] = {f"{f} {kind}": count for (f, kind), count in events if kind in ("ok", "fail", "info")}
+    found: dict[str, int] = {f"{f} {kind}": count for (f, kind), count in events if kind in ("ok", "fail", "info")}
     if t.has("mirror_states"):
         snapshots = (
             t.table("mirror_states").where("lag is not null").groupBy("mirror", "time_ns").agg(F.sum("lag").alias("n"))
@@ -71,7 +70,7 @@ def recovery_point(t: Tables) -> dict[str, int]:
     return found
 
 
-def _proven() -> Any:
+def _proven() -> Column:
     return F.countDistinct(F.when(F.coalesce(F.col("ok"), F.lit(True)), F.col("fault_id")))
 
 

@@ -11,7 +11,7 @@ own first record; what a cleaner may have removed from a compacted topic; a repo
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
@@ -144,7 +144,7 @@ def _never_there(t: Tables, rows: DataFrame) -> DataFrame:
     return rows.join(held, [*same, rows["b"].between(held["low"], held["high"])], "left_anti")
 
 
-def _same(snapshots: DataFrame, keys: DataFrame):  # type: ignore[no-untyped-def]
+def _same(snapshots: DataFrame, keys: DataFrame) -> Column:
     return (snapshots.origin_topic == keys.origin_topic) & (snapshots.partition == keys.partition)
 
 

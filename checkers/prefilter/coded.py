@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from checkers.prefilter.hashing import Ints, xxh64
-
-Mask = NDArray[np.bool_]
+from checkers.prefilter.hashing import Ints, Mask, xxh64
 
 
 class Coded:
     """A string column as numbers: `names`, and `codes` into them (the last name is null's)."""
 
-    def __init__(self, column: Any) -> None:
+    def __init__(self, column: pa.Array | pa.ChunkedArray) -> None:
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         if isinstance(array, pa.ChunkedArray):
             array = array.chunk(0) if array.num_chunks else pa.array([], pa.string()).dictionary_encode()
@@ -41,14 +36,14 @@ class Coded:
         """The key of every name."""
         return xxh64(pa.array([default if n is None else n for n in self.names]))
 
-    def take(self, rows: Any) -> Coded:
+    def take(self, rows: Ints) -> Coded:
         """Some rows."""
         some = object.__new__(Coded)
         some.names, some.codes = self.names, self.codes[rows]
         return some
 
 
-def ints(column: Any, default: Any = 0) -> Ints:
+def ints(column: pa.Array | pa.ChunkedArray, default: int | Ints = 0) -> Ints:
     """An integer column; nulls become the default (a number, or a column)."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from checkers.eras import UNDECIDED
 from checkers.prefilter import spans
 from checkers.prefilter.buckets import by_blocks, by_place, by_value
-from checkers.prefilter.coded import Coded, Mask, ints
-from checkers.prefilter.hashing import Ints, mixed, xxh64
+from checkers.prefilter.coded import Coded, ints
+from checkers.prefilter.hashing import Ints, Mask, mixed, xxh64
 from checkers.prefilter.order import GIVEN, polls_of, sends_in_order
 from checkers.prefilter.packed import ARROW, Columns, Map, batch, pack, picked, runs
 from checkers.prefilter.places import Context, Events, located

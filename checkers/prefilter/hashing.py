@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 
 _P1, _P2, _P3, _P4, _P5 = (

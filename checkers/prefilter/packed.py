@@ -7,12 +7,11 @@ their columns. Frames of blocks have the columns of `SCHEMA`: kind, bucket, data
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.prefilter.hashing import Ints
+from checkers.prefilter.hashing import Ints, Mask
 
 Columns = dict[str, Ints]
 Map = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -95,7 +94,7 @@ def unpacked_by_kind(batches: Iterable[pa.RecordBatch]) -> dict[str, Columns]:
     return {kind: unpack(kind, blocks) for kind, blocks in found.items()}
 
 
-def picked(columns: Mapping[str, Ints], rows: Any) -> Columns:
+def picked(columns: Mapping[str, Ints], rows: Ints | Mask) -> Columns:
     """Some rows: a mask, or row numbers."""
     return {name: column[rows] for name, column in columns.items()}
 

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.prefilter.buckets import by_blocks
-from checkers.prefilter.coded import Mask
-from checkers.prefilter.hashing import Ints, mixed
+from checkers.prefilter.hashing import Ints, Mask, mixed
 from checkers.prefilter.order import bad_lines, poll_seams
 from checkers.prefilter.packed import Columns, Map, batch, pack, picked, runs, unpacked_by_kind
 from checkers.prefilter.rows import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
@@ -21,7 +21,7 @@ from checkers.prefilter import follow, spans
 from checkers.prefilter.coded import Coded, ints
 from checkers.prefilter.events import FIRST, first_pass
 from checkers.prefilter.logs import stored_pass
-from checkers.prefilter.packed import KINDS, SCHEMA, Columns, unpack
+from checkers.prefilter.packed import KINDS, SCHEMA, Columns, Map, unpack
 from checkers.prefilter.places import Context, located
 from checkers.prefilter.rows import ABORTED, COMMITTED
 from checkers.prefilter.values import Ends, second_pass
@@ -96,10 +96,10 @@ class Prefilter:
             rows = rows.unionAll(stored.mapInArrow(stored_pass(self._context), FIRST))
         return self._stored(rows)
 
-    def _files(self, *, sort: bool) -> dict[str, Any]:
+    def _files(self, *, sort: bool) -> dict[str, Sequence[Path]]:
         """table → its files; events with the operation that they belong to."""
         t = self._t
-        files: dict[str, Any] = {table: t.stored.run.files.get(table, ()) for table in spans.INDEX}
+        files: dict[str, Sequence[Path]] = {table: t.stored.run.files.get(table, ()) for table in spans.INDEX}
         for table, index in spans.INDEX.items():
             guessed = table == "ops" and t.facts.unpaired
             if sort or guessed:
@@ -233,7 +233,7 @@ class _Stored:
         return unpack(kind, found["data"].to_pylist())
 
 
-def _unpacker(kind: str) -> Any:
+def _unpacker(kind: str) -> Map:
     def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in batches:
             yield pa.RecordBatch.from_pydict(dict(unpack(kind, some.column("data").to_pylist())))
