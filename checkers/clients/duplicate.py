@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.history import KEY
-from checkers.views.lives import undecided
+from checkers.views.incarnations import undecided
 from checkers.views.mirroring import own_transactions
 from checkers.views.tables import Tables
 from checkers.views.value_outcomes import undone
@@ -54,7 +54,7 @@ def check(t: Tables) -> DataFrame | None:
     rows = t.suspects.where("is_duplicate").groupBy("value")
     values = rows.agg(*(F.first(c).alias(c) for c in first), *(F.min(c).alias(c) for c in least))
     copies = values.withColumn("p", F.explode("places")).where(~_aborted(F.col("p"), F.col("attempts")))
-    copies = copies.where(~undecided("p.era"))  # read while its topic was recreated: of either life
+    copies = copies.where(~undecided("p.era"))  # read while its topic was recreated: of either incarnation
     copies = copies.withColumn("certain", _certain(t, F.col("p")))
     by_place: DataFrame = copies.groupBy("value", *(F.col(f"p.{c}").alias(c) for c in (*KEY, "origin_topic"))).agg(
         F.array_sort(F.collect_set("p.offset")).alias("offsets"),

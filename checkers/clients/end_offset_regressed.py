@@ -2,8 +2,8 @@
 
 Proves: of two snapshots of one partition under one leader and leader epoch, the later has a lower log end, high
 watermark or last stable offset. Without a known epoch, snapshots of one replica are compared only when no recorded
-event could have changed the leader. Both snapshots show one life of the topic (see `lives`), and between them no mirror
-to that partition was started, stopped or reversed, which may truncate the log.
+event could have changed the leader. Both snapshots show one incarnation of the topic (see `incarnations`), and between
+them no mirror to that partition was started, stopped or reversed, which may truncate the log.
 
 Cannot see: a regression that was over before the next snapshot, and any across an election.
 """
@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
+from checkers.views.incarnations import undecided
 from checkers.views.keys import PARTITION
-from checkers.views.life_ids import with_life
-from checkers.views.lives import undecided
 from checkers.views.tables import Tables
+from checkers.views.topic_ids import with_era_of_log
 
 END_OFFSET_REGRESSED = AnomalyKind(
     name="end_offset_regressed",
@@ -41,7 +41,7 @@ def check(t: Tables) -> DataFrame | None:
     if t.has("faults"):
         snapshots = snapshots.where("leader_epoch is not null")
     snapshots = snapshots.withColumn("epoch", F.coalesce("leader_epoch", F.lit(-1)))
-    snapshots = with_life(t, _with_steps(t, snapshots)).where(~undecided())
+    snapshots = with_era_of_log(t, _with_steps(t, snapshots)).where(~undecided())
     window = Window.partitionBy(*PARTITION, "era", "steps", "broker", "leader", "epoch").orderBy("time_ns", "look")
     frames = []
     for end, words in WORDS.items():

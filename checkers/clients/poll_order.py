@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views import history, positions, skips
 from checkers.views.history import KEY
+from checkers.views.incarnations import undecided, with_era
 from checkers.views.keys import PARTITION
-from checkers.views.lives import undecided, with_era
 from checkers.views.mirroring import own_transactions
 from checkers.views.tables import Tables
 
@@ -124,8 +124,8 @@ def _with_ends(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
     """Steps with details of both ends; those in which the consumer may have been repositioned are left out."""
     reads = history.reads(t, only=odd.select("op_index", "position")) if t.large else t.reads
     steps = reads.join(odd, ["op_index", "position"]).where(~undecided())
-    if t.life_windows is not None:
-        steps = _uninterrupted(t, steps, t.life_windows)
+    if t.incarnation_windows is not None:
+        steps = _uninterrupted(t, steps, t.incarnation_windows)
     if t.has("group_offsets"):
         shares = t.table("group_offsets").where("kind = 'share'").select("group").distinct()
         steps = steps.join(F.broadcast(shares), "group", "left_anti")
@@ -190,7 +190,7 @@ def _moved(t: Tables, steps: DataFrame) -> DataFrame:
 
 
 def _uninterrupted(t: Tables, steps: DataFrame, windows: DataFrame) -> DataFrame:
-    """Steps without those in which the consumer may have read from another life of the topic."""
+    """Steps without those in which the consumer may have read from another incarnation of the topic."""
     place = ["process", *PARTITION]
     ops = t.ops.where("f in ('poll', 'txn') and type != 'invoke'")
     polls = ops.select(F.col("index").alias("op_index"), "op", "process", "cluster")

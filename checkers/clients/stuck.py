@@ -17,10 +17,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.incarnations import undecided, with_era_at
 from checkers.views.keys import PARTITION
-from checkers.views.life_ids import with_life
-from checkers.views.lives import undecided, with_era_at
 from checkers.views.tables import Tables
+from checkers.views.topic_ids import with_era_of_log
 from checkers.views.txn_batches import txn_batches
 
 STUCK = AnomalyKind(
@@ -180,7 +180,7 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
         F.min("time_ns").alias("since"), F.max("time_ns").alias("until"), F.max("offset").alias("offset")
     )
     # Records to read: those whose log end was seen before the stall began, or one bound before its end.
-    ends = with_life(t, t.table("log_ends")).select(
+    ends = with_era_of_log(t, t.table("log_ends")).select(
         *PARTITION,
         "era",
         F.col("time_ns").alias("seen_ns"),

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
 from checkers.eras import UNDECIDED
-from checkers.views.lives import undecided, with_era_at
+from checkers.views.incarnations import undecided, with_era_at
 from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
@@ -44,7 +44,7 @@ def check(t: Tables) -> DataFrame | None:
     done = _of_clients(t)
     if t.has("group_offsets"):
         done = done.unionByName(_of_groups(t))
-    done = _of_either_life(with_era_at(t, done, F.col("begin"), F.col("end"))).where("not failed")
+    done = _of_either_incarnation(with_era_at(t, done, F.col("begin"), F.col("end"))).where("not failed")
     judged = _judged(_fetches(done), done)
     gone = "last is not null and not explained and (offset is null or offset < last.offset or older)"
     return _anomalies(judged.where(f"aborted or ({gone})").withColumn("committed", F.col("last.offset")))
@@ -119,12 +119,13 @@ def _anomalies(lost: DataFrame) -> DataFrame:
     )
 
 
-def _of_either_life(done: DataFrame) -> DataFrame:
-    """Commits that overlap a topic's deletion may explain offsets of either life and are binding in none; fetches that
+def _of_either_incarnation(done: DataFrame) -> DataFrame:
+    """Commits that overlap a topic's deletion may explain offsets of either incarnation and are binding in none;
+    fetches that
     overlap it are not judged."""
     done = done.where(f"not (action = 'fetch' and era >= {UNDECIDED})")
-    lives = F.sequence(F.floor(F.col("era") / UNDECIDED).cast("int") - 1, (F.col("era") % UNDECIDED).cast("int"))
-    either = done.where(undecided()).withColumn("era", F.explode(lives))
+    incarnations = F.sequence(F.floor(F.col("era") / UNDECIDED).cast("int") - 1, (F.col("era") % UNDECIDED).cast("int"))
+    either = done.where(undecided()).withColumn("era", F.explode(incarnations))
     nobody = {"ok": F.lit(False), "end": F.lit(None).cast("bigint")}
     return done.where(~undecided()).unionByName(either.withColumns(nobody))
 

@@ -82,8 +82,10 @@ def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     lost = missing.where((F.col("offset") < F.col("bound")) | said_done)
     lost = _without_expired_on_destination(t, lost)
     lost = _without_compacted(t, lost)
-    if t.life_windows is not None:  # records may have been deleted with the destination's topic
-        gone = t.life_windows.select(F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic"))
+    if t.incarnation_windows is not None:  # records may have been deleted with the destination's topic
+        gone = t.incarnation_windows.select(
+            F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic")
+        )
         lost = lost.join(gone, ["destination", "destination_topic"], "left_anti")
     divergences = diverged(t)
     if divergences is not None:  # reported as `unclean_divergence`, with everything that differs

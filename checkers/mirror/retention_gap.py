@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
-from checkers.views.life_ids import with_life
-from checkers.views.lives import undecided, with_ended
+from checkers.views.incarnations import undecided, with_ended
 from checkers.views.mirrored_values import VALUE, bounds, mirrored_values
 from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets
 from checkers.views.tables import Tables
+from checkers.views.topic_ids import with_era_of_log
 
 _REPORT = r"(?i)gap|expire|retention|log.?start|out.?of.?range|truncat"
 
@@ -77,7 +77,7 @@ def check(t: Tables) -> DataFrame | None:
 def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     """Acknowledged records below the source's log start that the destination never had: PAIR, first, last, count, …"""
     sent = t.sends.where("offset is not null and outcome in ('acked', 'committed')")
-    if t.life_windows is not None:  # a recreated topic has other offsets
+    if t.incarnation_windows is not None:  # a recreated topic has other offsets
         newest = Window.partitionBy("cluster", "topic")
         sent = sent.where(~undecided()).withColumn("newest", F.max("era").over(newest)).where("era = newest")
     compacted = compacted_on(t, *(destination for _, destination in t.mirror_pairs))
@@ -103,7 +103,7 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
 
 def _seen_in_snapshots(t: Tables, where: DataFrame) -> DataFrame:
     """Gaps that snapshots of both logs show: PAIR, first, last (offsets), count (null), value, done_index (null)."""
-    snapshots = with_ended(t, with_life(t, t.table("log_ends"))).where("not ended")
+    snapshots = with_ended(t, with_era_of_log(t, t.table("log_ends"))).where("not ended")
     snapshots = snapshots.withColumn("origin_topic", t.canonical())
     snapshots = snapshots.where("broker is null or leader is null or broker = leader or broker < 0")
     keys = where.where("from_log").select(*PAIR)

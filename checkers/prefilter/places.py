@@ -12,21 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from checkers.eras import Failbacks, Lives, era_of
+from checkers.eras import Failbacks, Incarnations, era_of
 from checkers.prefilter.coded import Coded
 from checkers.prefilter.hashing import Ints, mixed, xxh64
 
 
 @dataclass(frozen=True)
 class Context:
-    """The input of every task. topics: (cluster, topic there) → its name on A, where they differ. lives, failbacks:
-    see `checkers.views.lives` and `checkers.views.failbacks`. decided: a folder of Parquet files with transactions
-    (cluster, th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request to commit it), or none.
-    buckets: into how many parts everything is divided. given: a folder of Parquet files with the positions that
-    consumers were given (columns of _GIVEN; see `checkers.views.positions`), or none."""
+    """The input of every task. topics: (cluster, topic there) → its name on A, where they differ. incarnations,
+    failbacks: see `checkers.views.incarnations` and `checkers.views.failbacks`. decided: a folder of Parquet files with
+    transactions (cluster, th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request to commit
+    it), or none. buckets: into how many parts everything is divided. given: a folder of Parquet files with the
+    positions that consumers were given (columns of _GIVEN; see `checkers.views.positions`), or none."""
 
     topics: Mapping[tuple[str, str], str]
-    lives: Lives
+    incarnations: Incarnations
     failbacks: Failbacks
     decided: str | None
     read_committed_by_default: bool
@@ -62,7 +62,7 @@ def located(
         here = cluster.names[code // len(topic.names)] or "A"
         name = topic.names[code % len(topic.names)] or ""
         origin[code] = xxh64(pa.array([context.topics.get((here, name), name)]))[0]
-        windows = context.lives.get((here, name))
+        windows = context.incarnations.get((here, name))
         if windows and events is not None:
             rows = np.flatnonzero(pair == code)
             eras[rows] = era_of(windows, events.op[rows], events.index[rows])

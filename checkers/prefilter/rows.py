@@ -9,7 +9,7 @@ from checkers.prefilter.packed import Columns, picked, runs
 
 DONE, OK, FAIL, WHOLE, STEPPED, COMMITTED, ABORTED, CONFUSED, STRADDLES = (1 << n for n in range(9))
 """Bits of `sends`: it has a completion, an ok, a fail; it is a transaction as one operation, or a step of one; that
-transaction was committed, aborted; its events name different places; it may be of several lives of its topic."""
+transaction was committed, aborted; its events name different places; it may be of several incarnations of its topic."""
 READ, FINAL, BY_COMMITTED, STORED, HELD_ABORTED = (1 << n for n in range(5))
 """Bits of `reads`: a poll returned it, a final one did, a read_committed one did; the log that counts holds it; holds
 it aborted."""

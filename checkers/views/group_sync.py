@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.incarnations import undecided, with_era_at
 from checkers.views.keys import PARTITION
-from checkers.views.lives import undecided, with_era_at
 from checkers.views.mirror_spans import stop_begins
 from checkers.views.mirroring import unclean_clusters
 from harness.history.ops import Phase

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.lives import with_ended
+from checkers.views.incarnations import with_ended
 from checkers.views.mirroring import NEVER, PAIR, carries_aborted, keeps_offsets, scopes
 from checkers.views.replica_logs import in_transaction
 

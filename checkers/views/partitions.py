@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.views.history import KEY
-from checkers.views.lives import with_era_at
+from checkers.views.incarnations import with_era_at
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables

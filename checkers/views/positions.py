@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from checkers.views.failbacks import with_branch
 from checkers.views.history import KEY
 from checkers.views.history_facts import OUT_OF_RANGE
-from checkers.views.lives import undecided, with_era
+from checkers.views.incarnations import undecided, with_era
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -51,7 +51,7 @@ def _given(t: Tables) -> DataFrame | None:
     least = ends.groupBy("cluster", *_PLACE).agg(F.min("log_start").alias("least"))
     rows = rows.join(F.broadcast(least), ["cluster", *_PLACE], "left")
     rows = rows.withColumn("offset", F.coalesce("offset", F.greatest("least", F.lit(0)), F.lit(0))).drop("least")
-    # While a topic is being recreated it is unknown which life a position belongs to.
+    # While a topic is being recreated it is unknown which incarnation a position belongs to.
     rows = with_era(t, rows, F.col("index"), F.col("index")).where(~undecided())
     rows = with_branch(t, rows, F.col("time_ns"), F.col("offset"))
     return rows.dropDuplicates([*KEY, "process", "index"])

@@ -123,7 +123,7 @@ class Prefilter:
         maps = {"B": t.meta.topic_map, **t.meta.topic_maps}
         return Context(
             topics={(c, there): here for c, names in maps.items() for here, there in names.items() if here != there},
-            lives=t.lives,
+            incarnations=t.incarnations,
             failbacks=t.failbacks,
             decided=decided,
             read_committed_by_default=t.meta.source == "edn",
@@ -158,7 +158,7 @@ class Prefilter:
         cluster, topic = Coded(rows["cluster"]), Coded(rows["topic"])
         era = ints(rows["era"])
         place, _, _ = located(self._context, cluster, topic, ints(rows["partition"], -1), era=era)
-        windows = np.array([len(t.lives.get((c or "", n or ""), ())) for c, n in _pairs(rows)], np.int64)
+        windows = np.array([len(t.incarnations.get((c or "", n or ""), ())) for c, n in _pairs(rows)], np.int64)
         over = (windows > era) | (era >= UNDECIDED)
         rc_start, rc_end = ints(rows["rc_start"], 0), ints(rows["rc_end"], _LEAST)
         if not t.has("final_reads"):

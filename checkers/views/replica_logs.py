@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views import life_ids
+from checkers.views import topic_ids
 from checkers.views.keys import PARTITION, REPLICA
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ def last_snapshots(t: Tables) -> DataFrame:
     log_start, log_end, high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, era, origin_topic.
 
     In a Shatterproof run that is the cluster's last snapshot (a replica that was dead then has none); in an imported
-    history each replica's own last. For a recreated topic only those of its newest life, which is the column `era`.
+    history each replica's own last. For a recreated topic only those of its newest incarnation, which is the column
+    `era`.
     """
     ends = t.table("log_ends").where("broker is not null and log_end is not null")
     ends = ends.withColumn("look", F.coalesce("look", F.lit(0)))
@@ -31,7 +32,7 @@ def last_snapshots(t: Tables) -> DataFrame:
     if t.expected is not None:
         incomplete = t.expected.where("not complete").select(*REPLICA)
         last = last.join(F.broadcast(incomplete), list(REPLICA), "left_anti")
-    last = life_ids.of_the_newest_life(t, last)
+    last = topic_ids.of_the_newest_incarnation(t, last)
     return t.cache(last.withColumn("origin_topic", t.canonical()))
 
 

@@ -28,7 +28,7 @@ def with_earlier(t: Tables, rows: DataFrame) -> DataFrame:
     counts."""
     col = F.col
     # Values without a send have no process; by value they do not pile up in one window. Nor is there an order between
-    # a send that may belong to two lives of a topic and any other.
+    # a send that may belong to two incarnations of a topic and any other.
     alone = col("op").isNull() | col("straddles")
     line: list[Column | str] = ["process", *KEY, F.when(alone, col("value"))]
     acknowledged = col("outcome").isin("acked", "committed") & col("offset").isNotNull()

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from checkers.base import union
 from checkers.views.group_sync import commits
 from checkers.views.history import KEY
-from checkers.views.life_ids import with_life
 from checkers.views.positions import GROUP, offsets_of_groups
+from checkers.views.topic_ids import with_era_of_log
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -47,7 +47,7 @@ def _in_the_log(t: Tables, rows: DataFrame) -> DataFrame:
     snapshots = (
         t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
     )
-    snapshots = with_life(t, snapshots).select(*KEY, "log_start", F.col("time_ns").alias("look_ns"))
+    snapshots = with_era_of_log(t, snapshots).select(*KEY, "log_start", F.col("time_ns").alias("look_ns"))
     # If a later snapshot shows the position in the log, it was there before.
     there = snapshots.join(rows.where("doubtful and not lost").select(*_ROW, "before", "time_ns"), list(KEY))
     there = there.where("look_ns >= time_ns and log_start <= before + 1").select(*_ROW).distinct()

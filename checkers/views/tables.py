@@ -14,23 +14,23 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from checkers.eras import Failbacks, Lives
+from checkers.eras import Failbacks, Incarnations
 from checkers.spark.scratch import Scratch
 from checkers.spark.session import SMALL_ROWS
 from checkers.spark.stored import Stored, open_stored
 from checkers.views import (
     completeness,
     history,
-    life_ids,
-    life_windows,
-    lives,
+    incarnations,
     partitions,
     prefiltered,
+    recreations,
     replica_logs,
+    topic_ids,
     topic_names,
     under_faults,
+    value_outcomes,
 )
-from checkers.views import value_outcomes as value_outcomes
 from checkers.views.cache import Locks, view
 from checkers.views.failbacks import failbacks as find_failbacks
 from checkers.views.history_facts import Facts, learn
@@ -184,19 +184,19 @@ class Tables:
         return history.paired_ops(self)
 
     @view
-    def lives(self) -> Lives:
-        """Topics that were deleted, and when which of their lives ended. See `life_windows.windows`."""
-        return life_windows.windows(self)
+    def incarnations(self) -> Incarnations:
+        """Topics that were deleted, and when which of their incarnations ended. See `recreations.windows`."""
+        return recreations.windows(self)
 
     @view
-    def life_windows(self) -> DataFrame | None:
-        """`lives` to join with; None where no topic was deleted. See `lives.as_frame`."""
-        return lives.as_frame(self, self.lives)
+    def incarnation_windows(self) -> DataFrame | None:
+        """`incarnations` to join with; None where no topic was deleted. See `incarnations.as_frame`."""
+        return incarnations.as_frame(self, self.incarnations)
 
     @view
-    def lives_by_id(self) -> DataFrame | None:
-        """Logs whose life follows from their topic id. See `life_ids.by_id`."""
-        return life_ids.by_id(self)
+    def eras_by_id(self) -> DataFrame | None:
+        """Logs whose incarnation follows from their topic id. See `topic_ids.by_id`."""
+        return topic_ids.by_id(self)
 
     @view
     def failbacks(self) -> Failbacks:
@@ -216,9 +216,9 @@ class Tables:
         sequence, phase.
 
         outcome: `acked` (outside a transaction), `committed`, `aborted`, `failed`, `unknown`. An operation with two
-        contradictory completions, or with none, is `unknown`. era: see `lives`; straddles: by its times it may belong
-        to several lives, though its offset may have decided. commit_asked: index of the first request to commit its
-        transaction (`history.NEVER`: none; null: unknown, or outside transactions).
+        contradictory completions, or with none, is `unknown`. era: see `incarnations`; straddles: by its times it may
+        belong to several incarnations, though its offset may have decided. commit_asked: index of the first request to
+        commit its transaction (`history.NEVER`: none; null: unknown, or outside transactions).
         """
         return self.cache(history.sends(self))
 
@@ -348,7 +348,7 @@ class Tables:
     def conflicts(self) -> DataFrame:
         """The rows of `near_seen` at offsets where two or more values were seen."""
         place = [*PARTITION, "era", "offset"]
-        seen = self.near_seen.where(~lives.undecided())
+        seen = self.near_seen.where(~incarnations.undecided())
         mixed = seen.groupBy(*place).agg(F.min("value").alias("_least"), F.max("value").alias("_most"))
         mixed = mixed.where("_least != _most").select(*place)
         return self.cache(seen.join(mixed, place, "left_semi"))

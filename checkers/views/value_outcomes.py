@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views.history import KEY, NEVER
+from checkers.views.incarnations import may_be_same, undecided, with_ended
 from checkers.views.keys import PARTITION
-from checkers.views.lives import may_be_same, undecided, with_ended
 from checkers.views.mirroring import unclean_clusters
 from checkers.views.send_lines import with_earlier
 
@@ -42,7 +42,7 @@ def suspects(t: Tables) -> DataFrame:
     - attempts: array of structs, every send of the value; others: all but this one;
     - places: array of structs: PLACE, readers, final, committed, stored, and as `Tables.logged_values` producer_id,
       producer_epoch, sequence and txn_end;
-    - era: for a send that overlapped a deletion, the life in which its value is seen at its acknowledged offset;
+    - era: for a send that overlapped a deletion, the incarnation in which its value is seen at its acknowledged offset;
     - mine: places of possible copies of this send: all but those at which another send was acknowledged; own: of these,
       those on the cluster it was sent to; here: those of its own partition;
     - before_ack, before_seen: structs, the previous sends of the process; lost_form.
@@ -55,7 +55,7 @@ def suspects(t: Tables) -> DataFrame:
 
 
 def acknowledged_at(place: Column, send: Column) -> Column:
-    """Whether a send was acknowledged at this place, in what may be the same life. Both are structs."""
+    """Whether a send was acknowledged at this place, in what may be the same incarnation. Both are structs."""
     same = [place[name] == send[name] for name in (*PARTITION, "offset")]
     return F.coalesce(reduce(Column.__and__, same) & may_be_same(place["era"], send["era"]), F.lit(False))
 
@@ -87,7 +87,7 @@ def _joined(t: Tables) -> DataFrame:
     place = F.struct(*PLACE, *("readers", "final", "committed", "stored"), *_LOGGED)
     places = seen.groupBy("value").agg(F.collect_list(place).alias("places"))
     rows = t.near_sends.join(places, "value", "full")
-    if t.life_windows is not None:
+    if t.incarnation_windows is not None:
         rows = _decided_by_place(rows)
     rows = rows.join(F.broadcast(t.final_state), list(KEY), "left")
     log_seen = F.coalesce(F.col("look_ns") >= F.coalesce("done_ns", "invoke_ns"), F.lit(False))
@@ -128,7 +128,7 @@ def _joined(t: Tables) -> DataFrame:
 
 
 def _decided_by_place(rows: DataFrame) -> DataFrame:
-    """Decide `era` of sends that overlapped a deletion and whose value is seen, in one life, where it may be."""
+    """Decide `era` of sends that overlapped a deletion and whose value is seen, in one incarnation, where it may be."""
 
     def there(p: Column) -> Column:
         same = [p[name] == F.col(name) for name in PARTITION[:2]]

@@ -21,7 +21,7 @@ from checkers.prefilter.rows import DONE, NEVER, NONE, OK, READ, combined_reads,
 from checkers.prefilter.values import Ends, by_value, conflicts
 from harness.history.schema import TABLES
 
-CONTEXT = Context(topics={}, lives={}, failbacks={}, decided=None, read_committed_by_default=False, buckets=3)
+CONTEXT = Context(topics={}, incarnations={}, failbacks={}, decided=None, read_committed_by_default=False, buckets=3)
 NOWHERE = np.array([-1])
 NO_ENDS = Ends(
     place=np.array([0]),

@@ -1,13 +1,13 @@
-"""When topics were deleted and recreated: for each topic the windows between its lives (incarnations).
+"""When topics were deleted and recreated: for each topic the windows between its incarnations.
 
-Not a checker: the basis of `lives`. A window begins with the request of a deletion. It ends when the topic was
-recreated: at the answer to the creation after it, or, if none is recorded, at the first evidence of the new life: an
-acknowledged offset, or a record sent after the deletion and seen, below the known former log end; a log that ends, or
-was read to an end, below that; another topic id. Without evidence of a new life it never ends.
+Not a checker: the basis of `incarnations`. A window begins with the request of a deletion. It ends when the topic was
+recreated: at the answer to the creation after it, or, if none is recorded, at the first evidence of the new
+incarnation: an acknowledged offset, or a record sent after the deletion and seen, below the known former log end; a log
+that ends, or was read to an end, below that; another topic id. Without evidence of a new incarnation it never ends.
 
 A deletion of unknown outcome counts only with evidence that it happened: the topic could be recreated, did not exist
-for another deletion, or shows a new life. Deletions without a known recreation in between are one. An id that changes
-where the history has no deletion is no evidence: it is unknown who deleted the topic.
+for another deletion, or shows a new incarnation. Deletions without a known recreation in between are one. An id that
+changes where the history has no deletion is no evidence: it is unknown who deleted the topic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Step:
 
 
 def windows(t: Tables) -> dict[Topic, tuple[Window, ...]]:
-    """Every topic that had more than one life, or lost its only one, and its windows, ascending."""
+    """Every topic that had more than one incarnation, or lost its only one, and its windows, ascending."""
     if not t.facts.deletes:
         return {}
     steps = _steps(t)
@@ -73,7 +73,7 @@ def windows_of(
     steps: Sequence[Step], shown: Mapping[int, At], known: Mapping[int, Mapping[int, int]]
 ) -> tuple[Window, ...]:
     """The windows of one topic. steps: its deletions and creations, ascending by `begin`; by the number of a deletion:
-    shown: the first evidence of a new life; known: partition → the known log end before."""
+    shown: the first evidence of a new incarnation; known: partition → the known log end before."""
     deletes, made = deletions(steps), _creations(steps)
     found: list[Window] = []
     begun: tuple[int, Step] | None = None  # the first deletion of a window without an end so far
@@ -160,7 +160,7 @@ def _creations(steps: Sequence[Step]) -> list[At | None]:
     return found
 
 
-# -- evidence of a new life -------------------------------------------------------------------------------------------
+# -- evidence of a new incarnation ------------------------------------------------------------------------------
 
 
 def _as_frame(t: Tables, deletes: Mapping[Topic, list[Step]]) -> DataFrame | None:
@@ -205,7 +205,7 @@ def _known_ends(t: Tables, deletes: DataFrame) -> DataFrame:
 def _first_evidence(
     t: Tables, deletes: DataFrame, ends: DataFrame, wanting: Iterable[tuple[str, str, int]]
 ) -> dict[tuple[str, str, int], At]:
-    """(cluster, topic, number) → from when on a new life is known."""
+    """(cluster, topic, number) → from when on a new incarnation is known."""
     place = ["cluster", "topic", "number"]
     wanted = F.broadcast(t.spark.createDataFrame(sorted(wanting), "cluster string, topic string, number int"))
     deletes = F.broadcast(deletes.join(wanted, place, "left_semi"))
