@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
-from checkers.views.group_sync import GROUP, places, source_of, written
-from checkers.views.keys import PARTITION
+from checkers.views.group_sync import places, source_of, written
+from checkers.views.keys import GROUP, PARTITION
 from checkers.views.tables import Tables
 
 KIND = AnomalyKind(

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
 from checkers.eras import UNDECIDED
 from checkers.views.incarnations import undecided, with_era_at
+from checkers.views.keys import GROUP
 from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
@@ -32,7 +33,7 @@ KIND = AnomalyKind(
     sources=("KAFKA-20634", "apache/kafka#22444", "redpanda#31483"),
     requires=("ops", "op_records"),
 )
-KEY = ("cluster", "group", "topic", "partition", "era")
+KEY = (*GROUP, "era")
 MARKED_NS = 5_000_000_000
 """How long after a transaction's acknowledged commit its markers may take, at most, to reach the offsets topic."""
 
@@ -131,7 +132,7 @@ def _of_either_incarnation(done: DataFrame) -> DataFrame:
 
 
 def _of_clients(t: Tables) -> DataFrame:
-    """Commits and fetches of clients: KEY without era, action, offset, begin, end (null: not known to have ended), ok,
+    """Commits and fetches of clients: GROUP, action, offset, begin, end (null: not known to have ended), ok,
     failed, undone (its transaction was aborted), op_index, decided_index (of the transaction it is part of), process
     (of commits outside transactions), op."""
     done = _with_transactions(t, _operations(t))
@@ -142,7 +143,7 @@ def _of_clients(t: Tables) -> DataFrame:
     undone = (in_txn & (outcome == "aborted")) | whole_undone
     begin = F.when(in_txn & ~undone, F.coalesce("asked_ns", "begin")).otherwise(F.col("begin"))
     return done.select(
-        *KEY[:4],
+        *GROUP,
         "action",
         "offset",
         begin.alias("begin"),
@@ -202,7 +203,7 @@ def _of_groups(t: Tables) -> DataFrame:
     began = F.coalesce("began_ns", "time_ns")
     none = F.lit(None)
     return rows.select(
-        *KEY[:4],
+        *GROUP,
         F.when(snapshot, "fetch").otherwise("commit").alias("action"),
         "offset",
         began.alias("begin"),

@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.group_sync import GROUP, commits, moves, places, skipped
+from checkers.views.group_sync import commits, moves, places, skipped
+from checkers.views.keys import GROUP
 from checkers.views.mirroring import capable
 from checkers.views.tables import Tables
 

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
-from checkers.views.mirror_spans import KEY, spans
+from checkers.views.keys import PARTITION
+from checkers.views.mirror_spans import spans
 from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
@@ -35,7 +36,7 @@ _UNCLEAR = ("UNKNOWN_SERVER_ERROR", "UNKNOWN", "_FAIL")
 def check(t: Tables) -> DataFrame | None:
     """One row per value."""
     sends = t.sends.where("partition is not null and type in ('ok', 'fail') or outcome in ('acked', 'committed')")
-    rows = sends.join(F.broadcast(spans(t)), list(KEY))
+    rows = sends.join(F.broadcast(spans(t)), list(PARTITION))
     rows = rows.where("invoke_ns >= from_ns and coalesce(done_ns, invoke_ns) < coalesce(until_ns, 9223372036854775807)")
     # Also in a transaction that was aborted later: the append itself must be refused.
     accepted = (F.col("type") == "ok") | F.col("outcome").isin("acked", "committed")

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views.incarnations import undecided, with_era_at
-from checkers.views.keys import PARTITION
+from checkers.views.keys import GROUP, PARTITION
 from checkers.views.mirror_spans import stop_begins
 from checkers.views.mirroring import unclean_clusters
 from harness.history.ops import Phase
@@ -27,7 +27,6 @@ from harness.history.ops import Phase
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-GROUP = ("cluster", "group", "topic", "partition")
 _SOURCE_OF = {"B": "A", "C": "B"}
 _NO_EVIDENCE = (1 << 63) - 1
 

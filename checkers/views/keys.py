@@ -1,4 +1,5 @@
-"""Columns that identify a partition, and one of its replicas."""
+"""Columns that identify a partition, one of its replicas, and a group's offset in it."""
 
 PARTITION = ("cluster", "topic", "partition")
 REPLICA = (*PARTITION, "broker")
+GROUP = ("cluster", "group", "topic", "partition")

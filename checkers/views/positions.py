@@ -22,6 +22,7 @@ from checkers.views.failbacks import with_branch
 from checkers.views.history import KEY
 from checkers.views.history_facts import OUT_OF_RANGE
 from checkers.views.incarnations import undecided, with_era
+from checkers.views.keys import GROUP
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -31,7 +32,6 @@ ASSIGN, KEEP, REBALANCE = "assign", "keep", "rebalance"
 BEGINNING = -2
 """The logical offset of Kafka's clients for the log start; other negative offsets are not interpreted."""
 _PLACE = ("topic", "partition")
-GROUP = ("cluster", "group", *_PLACE)
 
 
 def given(t: Tables) -> DataFrame | None:

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from checkers.base import union
 from checkers.views.group_sync import commits
 from checkers.views.history import KEY
-from checkers.views.positions import GROUP, offsets_of_groups
+from checkers.views.keys import GROUP
+from checkers.views.positions import offsets_of_groups
 from checkers.views.topic_ids import with_era_of_log
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 
 from checkers.eras import UNDECIDED
 from checkers.views.incarnations import undecided, with_era_at
+from checkers.views.keys import REPLICA
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-REPLICA = ("cluster", "topic", "partition", "broker", "look")
+_SNAPSHOT = (*REPLICA, "look")
 Seen = tuple[str, int, bool]
 """id, era of a snapshot by its time, whether a leader showed it"""
 
@@ -33,9 +34,9 @@ def with_era_of_log(t: Tables, snapshots: DataFrame) -> DataFrame:
     if decided is None:
         return rows
     rows = rows.withColumn("_look", F.coalesce("look", F.lit(0)))
-    rows = rows.join(decided, [F.col(c) == F.col(f"_id_{c}") for c in (*REPLICA[:4], "_look")], "left")
+    rows = rows.join(decided, [F.col(c) == F.col(f"_id_{c}") for c in (*REPLICA, "_look")], "left")
     return rows.withColumn("era", F.coalesce("by_id", "era")).drop(
-        *(f"_id_{c}" for c in (*REPLICA[:4], "_look")), "by_id", "_look"
+        *(f"_id_{c}" for c in (*REPLICA, "_look")), "by_id", "_look"
     )
 
 
@@ -62,12 +63,12 @@ def by_id(t: Tables) -> DataFrame | None:
     stored = t.table("batches").where("topic_id is not null")
     stored = stored.join(t.incarnation_windows.select("cluster", "topic"), ["cluster", "topic"], "left_semi")
     stored = stored.withColumn("look", F.coalesce("look", F.lit(0)))
-    logs = t.cache(stored.groupBy(*REPLICA).agg(F.max("topic_id").alias("topic_id")))
+    logs = t.cache(stored.groupBy(*_SNAPSHOT).agg(F.max("topic_id").alias("topic_id")))
     if t.is_empty(logs):
         return None
     times = t.table("log_ends").where("broker is not null").withColumn("look", F.coalesce("look", F.lit(0)))
     leads = F.coalesce(F.col("broker") == F.col("leader"), F.lit(False)).alias("leads")
-    shown = with_era_at(t, times.join(logs, list(REPLICA)), F.col("time_ns"))
+    shown = with_era_at(t, times.join(logs, list(_SNAPSHOT)), F.col("time_ns"))
     found: dict[tuple[str, str], list[Seen]] = defaultdict(list)
     for row in shown.select("cluster", "topic", "topic_id", "era", leads).distinct().collect():
         found[row["cluster"], row["topic"]].append((row["topic_id"], row["era"], row["leads"]))
@@ -76,7 +77,7 @@ def by_id(t: Tables) -> DataFrame | None:
         return None
     eras = F.broadcast(t.spark.createDataFrame(rows, "cluster string, topic string, topic_id string, by_id int"))
     named = logs.join(eras, ["cluster", "topic", "topic_id"])
-    names = [F.col(c).alias(f"_id_{c}") for c in REPLICA[:4]]
+    names = [F.col(c).alias(f"_id_{c}") for c in REPLICA]
     return F.broadcast(named.select(*names, F.col("look").alias("_id__look"), "by_id"))
 
 
