@@ -1,6 +1,6 @@
 """Packed columns: many rows of integers as one binary value, so that Spark moves blocks instead of rows.
 
-A block holds columns of one length, one after the other, eight bytes a number. `Blocks` names the kinds of block and
+A block holds columns of one length, one after the other, eight bytes a number. `KINDS` names the kinds of block and
 their columns. Frames of blocks have the columns of `SCHEMA`: kind, bucket, data.
 """
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -165,15 +166,15 @@ class Prefilter:
             rc_start, rc_end = np.full(len(place), _LEAST), ints(rows["max_committed"], _LEAST)
         order = np.argsort(place)
 
-        def column(values: Any, nowhere: int | bool) -> Any:
-            return np.insert(np.asarray(values)[order], 0, nowhere)
+        def column(values: NDArray[Any], nowhere: int | bool) -> NDArray[Any]:
+            return np.insert(values[order], 0, nowhere)
 
         return Ends(
             place=column(place, 0),
             snapshot_ns=column(ints(rows["look_ns"], -1), -1),
             log_start=column(ints(rows["log_start"]), 0),
             final_ns=column(ints(rows["final_ns"], -1), -1),
-            any_final=column(rows["max_final"].is_valid(), False),
+            any_final=column(rows["max_final"].is_valid().to_numpy(), False),
             excused=column(rows["excused"].to_numpy() | over, False),
             rc_start=column(rc_start, 0),
             rc_end=column(rc_end, _LEAST),

@@ -20,6 +20,7 @@ from checkers.spark.session import SMALL_ROWS
 from checkers.spark.stored import Stored, open_stored
 from checkers.views import (
     completeness,
+    failbacks,
     history,
     incarnations,
     partitions,
@@ -32,7 +33,6 @@ from checkers.views import (
     value_outcomes,
 )
 from checkers.views.cache import Locks, view
-from checkers.views.failbacks import failbacks as find_failbacks
 from checkers.views.history_facts import Facts, learn
 from checkers.views.keys import PARTITION
 from harness.core.internal_topics import INTERNAL_TOPICS
@@ -119,8 +119,8 @@ class Tables:
         """(source, destination) letters, in the order of the chain: A→B, then B→C when there is a C."""
         letters = set(self.meta.clusters)
         if not letters:
-            snapshots = self.table("log_ends").select("cluster").union(self.table("ops").select("cluster"))
-            letters = {r[0] for r in snapshots.distinct().collect() if r[0] in ("A", "B", "C")}
+            named = self.table("log_ends").select("cluster").union(self.table("ops").select("cluster"))
+            letters = {r[0] for r in named.distinct().collect() if r[0] in ("A", "B", "C")}
         return tuple((s, d) for s, d in (("A", "B"), ("B", "C")) if s in letters and d in letters)
 
     # -- the evidence: replicas' logs ---------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Tables:
     @view
     def failbacks(self) -> Failbacks:
         """The failbacks, by partition. See `failbacks.failbacks`."""
-        return find_failbacks(self)
+        return failbacks.failbacks(self)
 
     @view
     def txns(self) -> DataFrame:

@@ -139,8 +139,8 @@ def _steps(t: Tables) -> DataFrame:
     ends = t.table("log_ends").where(F.col("cluster").isin(*destinations) & F.col("partition").isNotNull())
     ends = ends.where("broker is null or leader is null or broker = leader")
     ends = ends.withColumn("end", F.coalesce("high_watermark", "log_end")).where("end is not null")
-    snapshots = ends.groupBy("cluster").agg(F.countDistinct("time_ns").alias("n")).where("n > 1").collect()
-    with_snapshots = [row["cluster"] for row in snapshots]
+    several = ends.groupBy("cluster").agg(F.countDistinct("time_ns").alias("n")).where("n > 1").collect()
+    with_snapshots = [row["cluster"] for row in several]
     order = Window.partitionBy(*PARTITION).orderBy("time_ns")
     steps = (
         ends.groupBy(*PARTITION, "time_ns")
