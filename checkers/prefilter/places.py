@@ -23,7 +23,7 @@ class Context:
     failbacks: see `checkers.views.incarnations` and `checkers.views.failbacks`. decided: a folder of Parquet files with
     transactions (cluster, th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request to commit
     it), or none. buckets: into how many parts everything is divided. given: a folder of Parquet files with the
-    positions that consumers were given (columns of _GIVEN; see `checkers.views.positions`), or none."""
+    positions that consumers were given (columns of `events._GIVEN`; see `checkers.views.positions`), or none."""
 
     topics: Mapping[tuple[str, str], str]
     incarnations: Incarnations
