@@ -93,11 +93,13 @@ class Checker:
     """The kinds of one module. `check` returns anomaly rows, or None when there is nothing to check.
 
     `check` is called once, only for the kinds whose tables are there, and must return rows of its `kinds` only.
+    `skip`: whether it is known to find nothing, so that it need not be called.
     """
 
     name: str
     kinds: tuple[AnomalyKind, ...]
     check: Callable[[Tables], DataFrame | None]
+    skip: Callable[[Tables], bool] | None = None
 
 
 def sentence(template: str, *columns: Column | str) -> Column:

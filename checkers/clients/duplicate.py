@@ -176,4 +176,4 @@ def _without_idempotence(t: Tables) -> Column:
     return (F.size(here) == 1) & said & ~F.col("idempotent")
 
 
-CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, DUPLICATE_OR_ABORTED), check=check)
+CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, DUPLICATE_OR_ABORTED), check=check, skip=lambda t: t.unsuspected)

@@ -66,4 +66,4 @@ def check(t: Tables) -> DataFrame | None:
     return union(frames)
 
 
-CHECKER = Checker(name="inconsistent_offsets", kinds=(INCONSISTENT_OFFSETS,), check=check)
+CHECKER = Checker(name="inconsistent_offsets", kinds=(INCONSISTENT_OFFSETS,), check=check, skip=lambda t: t.unsuspected)

@@ -92,4 +92,4 @@ def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
     return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti")
 
 
-CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), check=check)
+CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), check=check, skip=lambda t: t.unsuspected)

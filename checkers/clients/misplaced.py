@@ -119,4 +119,4 @@ def _misplaced(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="misplaced", kinds=(PHANTOM, MISPLACED), check=check)
+CHECKER = Checker(name="misplaced", kinds=(PHANTOM, MISPLACED), check=check, skip=lambda t: t.unsuspected)

@@ -43,4 +43,9 @@ def check(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="torn_transaction", kinds=(TORN_TRANSACTION,), check=check)
+CHECKER = Checker(
+    name="torn_transaction",
+    kinds=(TORN_TRANSACTION,),
+    check=check,
+    skip=lambda t: t.facts.transactional and t.unsuspected,
+)

@@ -24,7 +24,6 @@ from checkers.base import ANOMALY_COLUMNS, Checker
 from checkers.spark.files import read_parquet, write_parquet
 from checkers.spark.scratch import row_count
 from checkers.spark.session import jvm_died
-from checkers.views import value_outcomes as value_outcomes
 from checkers.views.tables import Tables
 from harness.core.errors import ShatterError, StorageError
 from harness.core.owners import REMEMBERED
@@ -134,8 +133,8 @@ def _reason(error: BaseException) -> str:
 
 def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:
     """Store one checker's findings as fresh/CHECKER-N.parquet; False when there was nothing to check."""
-    if checker.name in value_outcomes.CHECKERS and checker.name in tables.unsuspected:
-        return checker.name != "torn_transaction" or tables.facts.transactional
+    if checker.skip is not None and checker.skip(tables):
+        return True
     own = fresh / checker.name
     found = checker.check(tables)
     if found is None:

@@ -336,13 +336,11 @@ class Tables:
         return value_outcomes.suspects(self)
 
     @view
-    def unsuspected(self) -> frozenset[str]:
-        """Checkers that have nothing to find, because no value is suspect for them."""
+    def unsuspected(self) -> bool:
+        """Whether no value is suspect, so that checkers of `suspects` and `conflicts` have nothing to find."""
         if self.large:
-            return value_outcomes.CHECKERS if self.is_empty(self._near) else frozenset()
-        if not self.is_empty(self.suspects) or not self.is_empty(self.conflicts):
-            return frozenset()
-        return value_outcomes.CHECKERS - ({"aborted_read"} if self.facts.transactional else frozenset())
+            return self.is_empty(self._near)
+        return self.is_empty(self.suspects) and self.is_empty(self.conflicts)
 
     @view
     def conflicts(self) -> DataFrame:

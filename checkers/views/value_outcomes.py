@@ -27,10 +27,6 @@ MARKS = (
     *("is_lost", "is_unseen", "is_elsewhere", "is_overlaid", "is_unsent", "is_misplaced", "is_duplicate"),
     *("is_undone", "is_torn", "is_ack_back", "is_reordered"),
 )
-CHECKERS = frozenset(
-    ("lost_write", "duplicate", "inconsistent_offsets", "misplaced", "aborted_read", "torn_transaction")
-) | {"ack_mismatch", "send_order"}
-"""Checkers that need only suspects and conflicts; `aborted_read` also needs the reads of transactions."""
 _LOGGED = ("producer_id", "producer_epoch", "sequence", "txn_end")
 _SENT = ("op", "cluster", "topic", "origin_topic", "partition", "era", "offset", "outcome")
 
