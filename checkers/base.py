@@ -57,8 +57,8 @@ ANOMALY_COLUMNS: tuple[tuple[str, str], ...] = (
 class AnomalyKind:
     """One kind of anomaly.
 
-    `what`: the invariant, in one sentence. `told`: its violation, to follow a cluster's name, in the past tense.
-    `limitations`: what the checker cannot see. `sources`: the KIP, issue, report or paper of the
+    `what`: the invariant, in one sentence. `violation`: what a cluster did that broke it, in the past tense, to follow
+    the cluster's name. `limitations`: what the checker cannot see. `sources`: the KIP, issue, report or paper of the
     definition. `requires`: stored tables without which the kind is `unknown`.
     `any_of`: stored tables of which at least one must be there, each for a form of its own.
     `logs`: replicas whose logs must be complete (by default: one of each partition, where logs are required at all).
@@ -72,7 +72,7 @@ class AnomalyKind:
     section: int
     what: str
     limitations: str
-    told: str = ""
+    violation: str = ""
     forms: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     requires: tuple[str, ...] = ("ops", "op_records")
@@ -90,14 +90,16 @@ class AnomalyKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Checker:
-    """The kinds of one module. `find` returns anomaly rows, or None when there is nothing to check.
+    """The kinds of one module. `check` returns anomaly rows, or None when there is nothing to check.
 
-    `find` is called once, only for the kinds whose tables are there, and must return rows of its `kinds` only.
+    `check` is called once, only for the kinds whose tables are there, and must return rows of its `kinds` only.
+    `skip`: whether it is known to find nothing, so that it need not be called.
     """
 
     name: str
     kinds: tuple[AnomalyKind, ...]
-    find: Callable[[Tables], DataFrame | None]
+    check: Callable[[Tables], DataFrame | None]
+    skip: Callable[[Tables], bool] | None = None
 
 
 def sentence(template: str, *columns: Column | str) -> Column:

@@ -15,12 +15,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.tables import PARTITION, REPLICA, Tables
+from checkers.views.keys import PARTITION, REPLICA
+from checkers.views.tables import Tables
 
 ACK_MISMATCH = AnomalyKind(
     name="ack_mismatch",
     severity=Severity.S1,
-    told="stored other records than it acknowledged",
+    violation="stored other records than it acknowledged",
     section=1,
     what="the record stored at an acknowledged offset is the record that was acknowledged there",
     limitations="acknowledgements without an offset; offsets reused after a loss; logs without evidence",
@@ -29,7 +30,7 @@ ACK_MISMATCH = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Acknowledged records whose offset holds something else."""
     moved = t.suspects.where("is_elsewhere").withColumn(
         "found", F.array_min(F.transform("here", lambda p: p["offset"]))
@@ -52,15 +53,29 @@ def _overlaid(t: Tables) -> DataFrame | None:
     if not t.has("records"):
         return None
     place = [*PARTITION, "offset"]
-    told = t.suspects.where("is_overlaid and look_ns >= coalesce(done_ns, invoke_ns) and offset < log_end").select(
+    overlaid = t.suspects.where("is_overlaid and look_ns >= coalesce(done_ns, invoke_ns) and offset < log_end").select(
         *place, "value", "op", "done_index", "done_ns", "invoke_ns"
     )
     now = t.truth_log.select(
         *place, F.coalesce("value", F.concat(F.lit("a "), "control_type", F.lit(" marker"))).alias("now")
     )
-    rows = told.join(now, place).where("value != now")
-    # Since when is the other record known to be there? By its own acknowledgement here, a read, or an earlier
-    # snapshot; or, for a mirrored record, by its acknowledgement elsewhere before this one was even sent.
+    rows = overlaid.join(now, place).where("value != now")
+    return anomalies(
+        _stored_before(t, rows),
+        "ack_mismatch",
+        form=F.lit("overlaid"),
+        ops=op_list("op", "done_index"),
+        explain=sentence(
+            "%s was acknowledged at offset %s of %s-%s on %s, where %s was stored already",
+            *("value", "offset", "topic", "partition", "cluster", "now"),
+        ),
+    )
+
+
+def _stored_before(t: Tables, rows: DataFrame) -> DataFrame:
+    """The rows whose other record (`now`) is known to have been there before: by its own acknowledgement there, a read
+    or an earlier snapshot; or, for a mirrored record, by its acknowledgement elsewhere before this one was sent."""
+    place = [*PARTITION, "offset"]
     sent = t.near_sends.where("done_ns is not null and outcome in ('acked', 'committed')")
     sent = sent.select(
         F.col("value").alias("now"),
@@ -78,23 +93,13 @@ def _overlaid(t: Tables) -> DataFrame | None:
         .where("broker is not null")
         .select(*REPLICA, F.coalesce("look", F.lit(0)).alias("look"), F.col("time_ns").alias("since"))
     )
-    looks = (
+    snapshots = (
         t.table("records").withColumn("look", F.coalesce("look", F.lit(0))).join(F.broadcast(times), [*REPLICA, "look"])
     )
-    looks = looks.select(*place, F.col("value").alias("now"), "since")
-    by_look = rows.join(looks, [*place, "now"]).where("since < done_ns")
+    snapshots = snapshots.select(*place, F.col("value").alias("now"), "since")
+    by_snapshot = rows.join(snapshots, [*place, "now"]).where("since < done_ns")
     keys = ["cluster", "topic", "partition", "offset", "value", "now", "op", "done_index"]
-    proven = by_ack.select(*keys).union(by_read.select(*keys)).union(by_look.select(*keys)).distinct()
-    return anomalies(
-        proven,
-        "ack_mismatch",
-        form=F.lit("overlaid"),
-        ops=op_list("op", "done_index"),
-        explain=sentence(
-            "%s was acknowledged at offset %s of %s-%s on %s, where %s was stored already",
-            *("value", "offset", "topic", "partition", "cluster", "now"),
-        ),
-    )
+    return by_ack.select(*keys).union(by_read.select(*keys)).union(by_snapshot.select(*keys)).distinct()
 
 
-CHECKER = Checker(name="ack_mismatch", kinds=(ACK_MISMATCH,), find=find)
+CHECKER = Checker(name="ack_mismatch", kinds=(ACK_MISMATCH,), check=check, skip=lambda t: t.unsuspected)

@@ -11,7 +11,7 @@ Read_committed isolation, under which a reader sees only what was committed befo
 
 Process and real-time order are not edges. Nor are anti-dependencies (rw): a consumer's position is not a predicate.
 
-The graph stays on Spark: workers process its tangles (`graph.partitioning`) in bundles. One tangle must fit a worker;
+The graph stays on Spark: workers process its parts (`graph.partitioning`) in bundles. One part must fit a worker;
 above `MOST_EDGES` the checker gives no answer, and the verdict is unknown.
 """
 
@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, union
 from checkers.graph.components import graph_of, shortest_cycle, strong_components, within
 from checkers.graph.dependencies import EDGE, SHIFT, WR, WW, dependencies
-from checkers.graph.partitioning import tangled
+from checkers.graph.partitioning import cyclic_parts
 from checkers.spark.scratch import empty_frame
 from checkers.views.tables import Tables
 
@@ -44,7 +44,7 @@ _BLIND = (
 G0 = AnomalyKind(
     name="cycle_G0",
     severity=Severity.S2,
-    told="let transactions overwrite each other in a cycle",
+    violation="let transactions overwrite each other in a cycle",
     section=1,
     what="transactions write in one order in every partition",
     limitations=_BLIND,
@@ -53,7 +53,7 @@ G0 = AnomalyKind(
 G1C = AnomalyKind(
     name="cycle_G1c",
     severity=Severity.S2,
-    told="let transactions depend on each other in a cycle",
+    violation="let transactions depend on each other in a cycle",
     section=1,
     what="no transaction depends, by what it read and wrote, on one that depends on it",
     limitations=_BLIND,
@@ -61,10 +61,10 @@ G1C = AnomalyKind(
     forms=("wr", "mixed"),
 )
 MOST_EDGES = 5_000_000
-"""Most edges of one tangle: a worker needs some 500 MiB for a million."""
+"""Most edges of one part: a worker needs some 500 MiB for a million."""
 BUNDLE_EDGES = 200_000
-"""Edges per task, where tangles allow it."""
-TOLD_EDGES = 6
+"""Edges per task, where parts allow it."""
+NAMED_EDGES = 6
 """Most edges that a witness's sentence names."""
 _FOUND = pa.schema(
     [
@@ -87,12 +87,12 @@ Edge = dict[str, Any]
 Edges = dict[tuple[int, int], int]
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per component, with a shortest cycle."""
     if not t.facts.transactional:
         return None
-    edges = t.cache(tangled(t.cache(dependencies(t))))
-    sizes = edges.groupBy("tangle").count().agg(F.max("count").alias("most"), F.sum("count").alias("all")).first()
+    edges = t.cache(cyclic_parts(t.cache(dependencies(t))))
+    sizes = edges.groupBy("part").count().agg(F.max("count").alias("most"), F.sum("count").alias("all")).first()
     if sizes is None or not sizes.all:
         return _rows(empty_frame(t.spark, cast("StructType", StructType.fromDDL(_FOUND_SPARK))))
     if sizes.most > MOST_EDGES:
@@ -101,7 +101,7 @@ def find(t: Tables) -> DataFrame | None:
             " can process: check a shorter history"
         )
     bundles = max(1, sizes.all // BUNDLE_EDGES)
-    return _rows(edges.select(*EDGE).repartition(bundles, edges["tangle"]).mapInArrow(_taken_apart, _FOUND_SPARK))
+    return _rows(edges.select(*EDGE).repartition(bundles, edges["part"]).mapInArrow(_taken_apart, _FOUND_SPARK))
 
 
 def _rows(found: DataFrame) -> DataFrame:
@@ -143,32 +143,36 @@ def cycles(edges: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _of_component(
-    both: dict[int, list[int]], ww: dict[int, list[int]], wr: dict[int, list[int]], by_kind: dict[str, Edges], all_: Any
+    both: dict[int, list[int]],
+    ww: dict[int, list[int]],
+    wr: dict[int, list[int]],
+    by_kind: dict[str, Edges],
+    edges: pa.Table,
 ) -> Iterator[dict[str, Any]]:
     for writers in strong_components(ww):
         cycle = shortest_cycle(within(ww, writers))
-        yield _row(G0.name, None, _along(cycle, by_kind, (WW,), all_))
+        yield _row(G0.name, None, _along(cycle, by_kind, (WW,), edges))
     readers = strong_components(wr)
     for component in readers:
         cycle = shortest_cycle(within(wr, component))
-        yield _row(G1C.name, "wr", _along(cycle, by_kind, (WR,), all_))
+        yield _row(G1C.name, "wr", _along(cycle, by_kind, (WR,), edges))
     if not readers and any(wr.values()):
         cycle = shortest_cycle(both, through=wr)
-        yield _row(G1C.name, "mixed", _along(cycle, by_kind, (WR, WW), all_))
+        yield _row(G1C.name, "mixed", _along(cycle, by_kind, (WR, WW), edges))
 
 
-def _along(cycle: Sequence[int], by_kind: dict[str, Edges], kinds: Sequence[str], all_: Any) -> list[Edge]:
+def _along(cycle: Sequence[int], by_kind: dict[str, Edges], kinds: Sequence[str], edges: pa.Table) -> list[Edge]:
     """The edges from each node to the next, and from the last to the first."""
     pairs = zip(cycle, [*cycle[1:], *cycle[:1]], strict=True)
     numbers = [next(by_kind[kind][pair] for kind in kinds if pair in by_kind[kind]) for pair in pairs]
-    found: list[Edge] = all_.take(numbers).to_pylist()
+    found: list[Edge] = edges.take(numbers).to_pylist()
     return found
 
 
 def _row(kind: str, form: str | None, path: Sequence[Edge]) -> dict[str, Any]:
     ops = [edge["source"] >> SHIFT for edge in path]
     shown = next((edge for edge in path if edge["kind"] == WR), path[0])
-    more = f"; and {len(path) - TOLD_EDGES} more steps back to {ops[0]}" if len(path) > TOLD_EDGES else ""
+    more = f"; and {len(path) - NAMED_EDGES} more steps back to {ops[0]}" if len(path) > NAMED_EDGES else ""
     return {
         "kind": kind,
         "form": form,
@@ -179,12 +183,12 @@ def _row(kind: str, form: str | None, path: Sequence[Edge]) -> dict[str, Any]:
         "ops": sorted(set(ops)),
         "length": len(path),
         "explain": f"{len(path)} transactions, named by the events that ended them, depend on each other in a cycle: "
-        + "; ".join(_told(edge) for edge in path[:TOLD_EDGES])
+        + "; ".join(_described(edge) for edge in path[:NAMED_EDGES])
         + more,
     }
 
 
-def _told(edge: Edge) -> str:
+def _described(edge: Edge) -> str:
     source, target = edge["source"] >> SHIFT, edge["target"] >> SHIFT
     record = f"{source} wrote offset {edge['offset']} of {edge['topic']}-{edge['partition']} on {edge['cluster']}"
     if edge["kind"] == WR:
@@ -192,4 +196,4 @@ def _told(edge: Edge) -> str:
     return f"{record} before {target} wrote offset {edge['next_offset']}"
 
 
-CHECKER = Checker(name="cycles", kinds=(G0, G1C), find=find)
+CHECKER = Checker(name="cycles", kinds=(G0, G1C), check=check)

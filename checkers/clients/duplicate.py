@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.history import KEY
-from checkers.views.lives import undecided
+from checkers.views.incarnations import undecided
 from checkers.views.mirroring import own_transactions
 from checkers.views.tables import Tables
 from checkers.views.value_outcomes import undone
@@ -32,13 +32,13 @@ from checkers.views.value_outcomes import undone
 DUPLICATE = AnomalyKind(
     name="duplicate",
     severity=Severity.S1,
-    told="held values twice",
+    violation="held values twice",
     section=1,
     what="a partition holds a value once for each send of it, and a destination no more often than its source",
     limitations="a second copy that expired before it was read; records of clients without idempotence",
     sources=("Jepsen: jepsen.tests.kafka duplicate", "KIP-98", "KIP-656"),
 )
-UNTOLD = AnomalyKind(
+DUPLICATE_OR_ABORTED = AnomalyKind(
     name="duplicate_or_aborted",
     severity=Severity.UNKNOWN,
     section=1,
@@ -48,15 +48,15 @@ UNTOLD = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Values at more offsets of one partition than its sends explain. `offset` is the second copy's."""
     first, least = ("attempts", "places"), ("op", "done_index")
     rows = t.suspects.where("is_duplicate").groupBy("value")
     values = rows.agg(*(F.first(c).alias(c) for c in first), *(F.min(c).alias(c) for c in least))
     copies = values.withColumn("p", F.explode("places")).where(~_aborted(F.col("p"), F.col("attempts")))
-    copies = copies.where(~undecided("p.era"))  # read while its topic was recreated: of either life
+    copies = copies.where(~undecided("p.era"))  # read while its topic was recreated: of either incarnation
     copies = copies.withColumn("certain", _certain(t, F.col("p")))
-    spots: DataFrame = copies.groupBy("value", *(F.col(f"p.{c}").alias(c) for c in (*KEY, "origin_topic"))).agg(
+    by_place: DataFrame = copies.groupBy("value", *(F.col(f"p.{c}").alias(c) for c in (*KEY, "origin_topic"))).agg(
         F.array_sort(F.collect_set("p.offset")).alias("offsets"),
         F.array_sort(F.collect_set(F.when(F.col("certain"), F.col("p.offset")))).alias("sure"),
         F.collect_set(F.struct("p.offset", "p.producer_id", "p.producer_epoch", "p.sequence")).alias("held"),
@@ -68,23 +68,23 @@ def find(t: Tables) -> DataFrame | None:
         F.min("p.op_index").alias("first_read"),
         F.max("p.op_index").alias("last_read"),
     )
-    spots = spots.where("size(offsets) > 1").withColumns({"allowed": _allowed(), "repeats": _repeats()})
-    spots = spots.where(~_without_idempotence(t))
+    by_place = by_place.where("size(offsets) > 1").withColumns({"allowed": _allowed(), "repeats": _repeats()})
+    by_place = by_place.where(~_without_idempotence(t))
     doubled = F.col("repeats") | (F.size("sure") > F.col("allowed"))
     where = ("topic", "partition", "cluster")
     listed = F.concat_ws(", ", F.slice("offsets", 1, 8).cast("array<string>"))
     ops = op_list("op", "done_index", "first_read", "last_read")
-    spots = spots.withColumn("doubled", F.coalesce(doubled, F.lit(False)))
+    by_place = by_place.withColumn("doubled", F.coalesce(doubled, F.lit(False)))
     found = anomalies(
-        spots.where("doubled"),
+        by_place.where("doubled"),
         "duplicate",
         offset=F.col("offsets")[1],
         ops=ops,
         rank=-F.size("offsets"),
         explain=sentence("%s is %s times in %s-%s on %s: at offsets %s", "value", F.size("offsets"), *where, listed),
     )
-    untold = anomalies(
-        spots.where("not doubled and size(offsets) > allowed"),
+    either = anomalies(
+        by_place.where("not doubled and size(offsets) > allowed"),
         "duplicate_or_aborted",
         offset=F.col("offsets")[1],
         ops=ops,
@@ -93,7 +93,7 @@ def find(t: Tables) -> DataFrame | None:
             *("value", F.size("offsets"), *where, listed),
         ),
     )
-    return union([found, untold])
+    return union([found, either])
 
 
 def _aborted(place: Column, attempts: Column) -> Column:
@@ -132,19 +132,19 @@ def _allowed() -> Column:
     """How many copies the sends on this cluster, and the copies on those it is mirrored from, explain. A copy that
     neither a log nor a read_committed reader shows may be of a transaction that was aborted."""
     unsettled = ~F.col("settled")
-    carried = F.greatest(*(_carried_from(letter) for letter in ("A", "B", "C")))
+    mirrored = F.greatest(*(_mirrored_from(letter) for letter in ("A", "B", "C")))
     own = _tries(F.col("cluster"), lambda s: unsettled & s["offset"].isNull())
-    return F.greatest(own + carried, F.lit(1))
+    return F.greatest(own + mirrored, F.lit(1))
 
 
-def _carried_from(letter: str) -> Column:
+def _mirrored_from(letter: str) -> Column:
     """How many copies may have come from that cluster: as many as it holds, or, where that is unknown, as were sent to
     it."""
     source, unsettled = F.lit(letter), ~F.col("settled")
     sent = F.exists("attempts", lambda s: s["cluster"] == source)
-    looked = F.exists("attempts", lambda s: (s["cluster"] == source) & s["looked"])
+    log_seen = F.exists("attempts", lambda s: (s["cluster"] == source) & s["log_seen"])
     copies = F.filter("places", lambda p: _copy_of(p, source) & (unsettled | ~_aborted(p, F.col("attempts"))))
-    tries = F.when(looked & F.col("settled"), 0).otherwise(_tries(source, lambda _: unsettled))
+    tries = F.when(log_seen & F.col("settled"), 0).otherwise(_tries(source, lambda _: unsettled))
     upstream = (source < F.col("cluster")) | (sent & (source != F.col("cluster")))
     return F.when(upstream, F.greatest(F.size(copies), tries)).otherwise(0)
 
@@ -176,4 +176,4 @@ def _without_idempotence(t: Tables) -> Column:
     return (F.size(here) == 1) & said & ~F.col("idempotent")
 
 
-CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, UNTOLD), find=find)
+CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, DUPLICATE_OR_ABORTED), check=check, skip=lambda t: t.unsuspected)

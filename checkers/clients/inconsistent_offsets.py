@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.keys import PARTITION
+from checkers.views.tables import Tables
 
 INCONSISTENT_OFFSETS = AnomalyKind(
     name="inconsistent_offsets",
     severity=Severity.S1,
-    told="held two records at one offset",
+    violation="held two records at one offset",
     section=1,
     what="an offset of a partition holds one record, for every reader and at all times",
     limitations="differences between replicas that no client read",
@@ -28,12 +29,12 @@ INCONSISTENT_OFFSETS = AnomalyKind(
 PLACE = (*PARTITION, "era", "offset")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Offsets at which two values were seen, at least one of them by a reader, or both in one log."""
     seen = t.conflicts.select(*PLACE, "value", "op_index", "readers", "stored")
-    told = t.suspects.where("is_overlaid and not coalesce(look_ns >= coalesce(done_ns, invoke_ns), false)")
+    overlaid = t.suspects.where("is_overlaid and not coalesce(look_ns >= coalesce(done_ns, invoke_ns), false)")
     read = t.near_polled.select(*PLACE, F.col("value").alias("other"), F.col("op_index").alias("read_index"))
-    against = told.select(*PLACE, "value", F.col("done_index").alias("op_index")).join(read, list(PLACE))
+    against = overlaid.select(*PLACE, "value", F.col("done_index").alias("op_index")).join(read, list(PLACE))
     mixed = seen.groupBy(*PLACE).agg(
         F.sort_array(F.collect_set("value")).alias("values"),
         F.min("op_index").alias("first"),
@@ -65,4 +66,4 @@ def find(t: Tables) -> DataFrame | None:
     return union(frames)
 
 
-CHECKER = Checker(name="inconsistent_offsets", kinds=(INCONSISTENT_OFFSETS,), find=find)
+CHECKER = Checker(name="inconsistent_offsets", kinds=(INCONSISTENT_OFFSETS,), check=check, skip=lambda t: t.unsuspected)

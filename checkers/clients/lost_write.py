@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.failbacks import mirrored_back
 from checkers.views.tables import Tables
-from checkers.views.turned import turned
 from checkers.views.txn_batches import txn_batches
 
 LOST_WRITE = AnomalyKind(
     name="lost_write",
     severity=Severity.S1,
-    told="lost acknowledged writes",
+    violation="lost acknowledged writes",
     section=1,
     what="every acknowledged record, and every record of a committed transaction, can be read afterwards",
     limitations="records that expired as configured; superseded records of compacted topics; sends that were never "
@@ -43,7 +43,7 @@ UNSEEN = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Acknowledged records that are not there, and those that were not looked for."""
     ops = op_list("op", "done_index")
     gone = sentence("the log from %s to %s, read afterwards, does not hold it", "log_start", "log_end")
@@ -77,7 +77,7 @@ def find(t: Tables) -> DataFrame | None:
 def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
     """Leave out what a failback discarded on the old source: records above the cut, and those below it whose commit was
     above it, so that the stop aborted their transaction."""
-    back = turned(t)
+    back = mirrored_back(t)
     if back is None:
         return lost
     cuts = back.select(F.col("source").alias("cluster"), "origin_topic", "partition", "cut")
@@ -92,4 +92,4 @@ def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
     return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti")
 
 
-CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), find=find)
+CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), check=check, skip=lambda t: t.unsuspected)

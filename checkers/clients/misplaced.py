@@ -17,12 +17,13 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.history import KEY
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.keys import PARTITION
+from checkers.views.tables import Tables
 
 PHANTOM = AnomalyKind(
     name="phantom",
     severity=Severity.S1,
-    told="showed values that no client sent, or took back what was read",
+    violation="showed values that no client sent, or took back what was read",
     section=1,
     what="every value that is read was sent, and what was read once stays",
     limitations="a wrong value that equals one that was sent",
@@ -32,14 +33,14 @@ PHANTOM = AnomalyKind(
 MISPLACED = AnomalyKind(
     name="misplaced",
     severity=Severity.S1,
-    told="showed values in another partition than theirs",
+    violation="showed values in another partition than theirs",
     section=1,
     what="every value is read from the topic and partition to which it was sent",
     limitations="sends whose partition is unknown",
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Values without a sender, values that were taken back, and values in the wrong place."""
     unsent = t.suspects.where("is_unsent").select("value", F.explode("places").alias("p"))
     unsent = unsent.select("value", "p.*")
@@ -118,4 +119,4 @@ def _misplaced(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="misplaced", kinds=(PHANTOM, MISPLACED), find=find)
+CHECKER = Checker(name="misplaced", kinds=(PHANTOM, MISPLACED), check=check, skip=lambda t: t.unsuspected)

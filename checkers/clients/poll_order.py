@@ -23,14 +23,15 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views import history, positions, skips
 from checkers.views.history import KEY
-from checkers.views.lives import undecided, with_era
+from checkers.views.incarnations import undecided, with_era
+from checkers.views.keys import PARTITION
 from checkers.views.mirroring import own_transactions
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.tables import Tables
 
 POLL_SKIP = AnomalyKind(
     name="poll_skip",
     severity=Severity.S2,
-    told="let consumers skip records",
+    violation="let consumers skip records",
     section=1,
     what="a consumer reads every record of its partition that it is entitled to, from its assigned position on",
     limitations="records that no reader saw; expired records; members of groups without recorded assignments; "
@@ -42,7 +43,7 @@ POLL_SKIP = AnomalyKind(
 NONMONOTONIC_POLL = AnomalyKind(
     name="nonmonotonic_poll",
     severity=Severity.S2,
-    told="let consumers go back",
+    violation="let consumers go back",
     section=1,
     what="a consumer that is not reassigned never goes back",
     limitations="members of groups without recorded assignments",
@@ -51,19 +52,19 @@ NONMONOTONIC_POLL = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """A consumer's steps from record to record that skip or go back."""
     steps = t.cache(_steps(t))
     what = F.when(F.col("form") == "internal", "within one poll").otherwise("in consecutive polls")
     where = ("topic", "partition", "cluster")
-    told = "%s read offset %s of %s-%s on %s after offset %s, %s"
+    words = "%s read offset %s of %s-%s on %s after offset %s, %s"
     back = anomalies(
         steps.where("offset <= before and not lost"),
         "nonmonotonic_poll",
         form=F.col("form"),
         ops=op_list("before_index", "op_index"),
         rank=F.col("offset") - F.col("before"),
-        explain=sentence(told, "process", "offset", *where, "before", what),
+        explain=sentence(words, "process", "offset", *where, "before", what),
     )
     gaps = steps.where("offset > before + 1")
     if gaps.isEmpty():
@@ -105,8 +106,8 @@ def _steps(t: Tables) -> DataFrame:
     before_index, op, op_index, form, how (of a given position, see `positions`; else null; before is then the offset
     before it), lost (a poll between them found the position outside the log)."""
     given = positions.given(t)
-    if t.screened:
-        return _told(t, t.sieve.steps, given)
+    if t.large:
+        return _with_ends(t, t.prefilter.steps, given)
     names = ("process", *KEY, "op_index", "position", "offset")
     rows = t.reads.where("offset is not null and partition is not null").select(*names, F.lit(False).alias("given"))
     if given is not None:
@@ -116,15 +117,15 @@ def _steps(t: Tables) -> DataFrame:
     last = F.lag(F.struct(F.col("offset").alias("before"), F.col("op_index").alias("before_index"), "given"))
     steps = rows.withColumn("last", last.over(order)).where("not given and offset != last.before + 1")
     steps = steps.where("not last.given or offset > last.before")
-    return _told(t, t.cache(steps.select("op_index", "position", "last.before", "last.before_index")), given)
+    return _with_ends(t, t.cache(steps.select("op_index", "position", "last.before", "last.before_index")), given)
 
 
-def _told(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
+def _with_ends(t: Tables, odd: DataFrame, given: DataFrame | None) -> DataFrame:
     """Steps with details of both ends; those in which the consumer may have been repositioned are left out."""
-    reads = history.reads(t, only=odd.select("op_index", "position")) if t.screened else t.reads
+    reads = history.reads(t, only=odd.select("op_index", "position")) if t.large else t.reads
     steps = reads.join(odd, ["op_index", "position"]).where(~undecided())
-    if t.life_windows is not None:
-        steps = _uninterrupted(t, steps, t.life_windows)
+    if t.incarnation_windows is not None:
+        steps = _uninterrupted(t, steps, t.incarnation_windows)
     if t.has("group_offsets"):
         shares = t.table("group_offsets").where("kind = 'share'").select("group").distinct()
         steps = steps.join(F.broadcast(shares), "group", "left_anti")
@@ -189,7 +190,7 @@ def _moved(t: Tables, steps: DataFrame) -> DataFrame:
 
 
 def _uninterrupted(t: Tables, steps: DataFrame, windows: DataFrame) -> DataFrame:
-    """Steps without those in which the consumer may have read from another life of the topic."""
+    """Steps without those in which the consumer may have read from another incarnation of the topic."""
     place = ["process", *PARTITION]
     ops = t.ops.where("f in ('poll', 'txn') and type != 'invoke'")
     polls = ops.select(F.col("index").alias("op_index"), "op", "process", "cluster")
@@ -248,24 +249,24 @@ def _entitled(t: Tables, seen: DataFrame) -> DataFrame:
     kept, undone = col("outcome").isin("acked", "committed"), col("outcome").isin("aborted", "failed")
     flags = {"kept": F.max(kept), "unkept": F.max(~kept), "undone": F.max(undone)}
     by_value = t.near_sends.groupBy("value").agg(*(flag.alias(name) for name, flag in flags.items()))
-    told = t.near_sends.where("offset is not null").groupBy(*KEY, "offset", "value")
-    by_place = told.agg(*(flags[name].alias(f"told_{name}") for name in ("kept", "undone")))
+    acked = t.near_sends.where("offset is not null").groupBy(*KEY, "offset", "value")
+    by_place = acked.agg(*(flags[name].alias(f"acked_{name}") for name in ("kept", "undone")))
     home = t.near_sends.select("cluster", "value").distinct().withColumn("home", F.lit(True))
     rows = seen.join(by_value, "value", "left").join(by_place, [*KEY, "offset", "value"], "left")
     rows = rows.join(home, ["cluster", "value"], "left")
-    rows = rows.fillna(False, ["kept", "unkept", "undone", "told_kept", "told_undone", "home"])
+    rows = rows.fillna(False, ["kept", "unkept", "undone", "acked_kept", "acked_undone", "home"])
     # A record of an exactly-once mirror may be aborted, which only the log would show.
     doubtful = ~col("home") & col("cluster").isin(*own_transactions(t))
     sure = (
         F.when(col("txn_end") == "ABORT", false)
         .when(col("txn_end") == "OPEN", col("committed"))
-        .when(col("told_kept"), F.lit(True))
+        .when(col("acked_kept"), F.lit(True))
         # No reader is entitled to what another read_committed reader was wrongly shown (`aborted_read`).
-        .when(col("told_undone") | (col("undone") & ~col("kept")), false)
+        .when(col("acked_undone") | (col("undone") & ~col("kept")), false)
         .when(col("stored") | col("committed"), F.lit(True))
         .otherwise(col("kept") & ~col("unkept") & ~doubtful)
     )
     return rows.withColumn("sure", sure)
 
 
-CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), find=find)
+CHECKER = Checker(name="poll_order", kinds=(POLL_SKIP, NONMONOTONIC_POLL), check=check)

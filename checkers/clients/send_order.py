@@ -20,7 +20,7 @@ from checkers.views.tables import Tables
 NONMONOTONIC_SEND = AnomalyKind(
     name="nonmonotonic_send",
     severity=Severity.S2,
-    told="acknowledged sends at falling offsets",
+    violation="acknowledged sends at falling offsets",
     section=1,
     what="the offsets acknowledged to one process for one partition rise in the order of its sends",
     limitations="sends without an acknowledged offset; concurrent sends without idempotence",
@@ -29,7 +29,7 @@ NONMONOTONIC_SEND = AnomalyKind(
 REORDERED = AnomalyKind(
     name="reordered",
     severity=Severity.S2,
-    told="stored records out of the order of their sends",
+    violation="stored records out of the order of their sends",
     section=1,
     what="acknowledged records of one producer are in a partition in the order in which it sent them",
     limitations="sends with unknown result; concurrent sends without idempotence",
@@ -37,7 +37,7 @@ REORDERED = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Sends that were acknowledged at a lower offset, or are at a lower offset, than an earlier one."""
     back = anomalies(
         t.suspects.where("is_ack_back"),
@@ -64,4 +64,4 @@ def find(t: Tables) -> DataFrame | None:
     return union([back, reordered])
 
 
-CHECKER = Checker(name="send_order", kinds=(NONMONOTONIC_SEND, REORDERED), find=find)
+CHECKER = Checker(name="send_order", kinds=(NONMONOTONIC_SEND, REORDERED), check=check, skip=lambda t: t.unsuspected)

@@ -17,16 +17,17 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.life_ids import with_life
-from checkers.views.lives import undecided, with_era_at
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.incarnations import undecided, with_era_at
+from checkers.views.keys import PARTITION
+from checkers.views.tables import Tables
+from checkers.views.topic_ids import with_era_of_log
 from checkers.views.txn_batches import txn_batches
 
 STUCK = AnomalyKind(
     name="stuck",
     after_healing=True,
     severity=Severity.S3,
-    told="made no progress after healing",
+    violation="made no progress after healing",
     section=1,
     what="after healing, clients, last stable offsets, groups and mirror partitions make progress within the bound",
     limitations="stalls shorter than the bound or between snapshots",
@@ -38,7 +39,7 @@ STUCK = AnomalyKind(
 BOUND_S = 60.0
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Operations, partitions, groups and mirrors that made no progress after healing."""
     bound = int(float(t.meta.floor.get("stuck_bound_s", BOUND_S)) * 1e9)
     healed = [p.end_ns for p in t.meta.phases if p.name == "heal" and p.end_ns is not None]
@@ -83,33 +84,7 @@ def _clients(t: Tables, after: Column, bound: int) -> DataFrame:
 def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if "position" not in t.facts.actions:
         return None  # the position of a consumer that read nothing is not recorded
-    polls = t.ops.where("f = 'poll' and type = 'ok' and error is null").where(F.col("time_ns") >= after)
-    polls = polls.select(F.col("index").alias("op_index"), "process", "cluster", "time_ns", "isolation", "reset")
-    read, stood = F.col("action") == "poll", F.col("action") == "position"
-    rows = t.table("op_records").where("action in ('poll', 'position') and partition is not null")
-    rows = rows.groupBy("op_index", "topic", "partition").agg(
-        F.max(F.when(read, F.col("offset"))).alias("read"), F.max(F.when(stood, F.col("offset"))).alias("position")
-    )
-    order = Window.partitionBy("process", *PARTITION).orderBy("time_ns", "op_index")
-    rows = rows.join(polls, "op_index").withColumns(
-        {
-            "at": F.coalesce("position", F.last("read", ignorenulls=True).over(order) + 1),
-            "run": F.count("read").over(order),
-        }
-    )
-    stays = (
-        rows.where("read is null")
-        .groupBy("process", *PARTITION, "run")
-        .agg(
-            F.min("time_ns").alias("since"),
-            F.max("time_ns").alias("until"),
-            F.max("op_index").alias("op_index"),
-            F.max("at").alias("at"),
-            F.max(F.coalesce(F.col("reset") == "latest", F.lit(False))).alias("from_the_end"),
-            F.max(F.coalesce(F.col("isolation") == "read_committed", F.lit(False))).alias("committed"),
-        )
-    )
-    stays = stays.withColumn("lasted", F.col("until") - F.col("since")).where(F.col("lasted") > bound)
+    stays = _stays(t, after).withColumn("lasted", F.col("until") - F.col("since")).where(F.col("lasted") > bound)
     stays = stays.where("at is not null or not from_the_end").withColumn("at", F.coalesce("at", F.lit(0)))
     if t.facts.transactional:  # records held back by an open transaction are `last_stable`
         stays = stays.where("not committed")
@@ -137,11 +112,42 @@ def _consumers(t: Tables, after: Column, bound: int) -> DataFrame | None:
     )
 
 
+def _stays(t: Tables, after: Column) -> DataFrame:
+    """Runs of polls that brought a consumer nothing of a partition: process, PARTITION, run, since, until, op_index (of
+    the last), at (its position), from_the_end, committed."""
+    polls = t.ops.where("f = 'poll' and type = 'ok' and error is null").where(F.col("time_ns") >= after)
+    polls = polls.select(F.col("index").alias("op_index"), "process", "cluster", "time_ns", "isolation", "reset")
+    read, stood = F.col("action") == "poll", F.col("action") == "position"
+    rows = t.table("op_records").where("action in ('poll', 'position') and partition is not null")
+    rows = rows.groupBy("op_index", "topic", "partition").agg(
+        F.max(F.when(read, F.col("offset"))).alias("read"), F.max(F.when(stood, F.col("offset"))).alias("position")
+    )
+    order = Window.partitionBy("process", *PARTITION).orderBy("time_ns", "op_index")
+    rows = rows.join(polls, "op_index").withColumns(
+        {
+            "at": F.coalesce("position", F.last("read", ignorenulls=True).over(order) + 1),
+            "run": F.count("read").over(order),
+        }
+    )
+    return (
+        rows.where("read is null")
+        .groupBy("process", *PARTITION, "run")
+        .agg(
+            F.min("time_ns").alias("since"),
+            F.max("time_ns").alias("until"),
+            F.max("op_index").alias("op_index"),
+            F.max("at").alias("at"),
+            F.max(F.coalesce(F.col("reset") == "latest", F.lit(False))).alias("from_the_end"),
+            F.max(F.coalesce(F.col("isolation") == "read_committed", F.lit(False))).alias("committed"),
+        )
+    )
+
+
 def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if not t.has("log_ends"):
         return None
-    looks = t.table("log_ends").where(F.col("time_ns") >= after).where("last_stable < high_watermark")
-    stood = looks.groupBy(*PARTITION, "broker", F.col("last_stable").alias("offset")).agg(
+    snapshots = t.table("log_ends").where(F.col("time_ns") >= after).where("last_stable < high_watermark")
+    stood = snapshots.groupBy(*PARTITION, "broker", F.col("last_stable").alias("offset")).agg(
         (F.max("time_ns") - F.min("time_ns")).alias("lasted"), F.max("high_watermark").alias("hw")
     )
     if t.stored.imported and t.has("batches"):
@@ -163,18 +169,18 @@ def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
 def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if not (t.has("group_offsets") and t.has("log_ends")):
         return None
-    looks = t.table("group_offsets").where(F.col("time_ns") >= after).where("event = 'look' and offset is not null")
-    looks = looks.where("topic is not null and partition is not null")
+    snapshots = t.table("group_offsets").where(F.col("time_ns") >= after).where("event = 'look' and offset is not null")
+    snapshots = snapshots.where("topic is not null and partition is not null")
     order = Window.partitionBy("cluster", "group", "topic", "partition").orderBy("time_ns")
     at_work = F.coalesce(F.col("members") > 0, F.lit(False))
     moved = (F.col("offset") != F.lag("offset").over(order)) | ~at_work
-    runs = looks.withColumn("at_work", at_work).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
+    runs = snapshots.withColumn("at_work", at_work).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
     runs = runs.withColumn("run", F.sum("run").over(order)).where("at_work")
     stood = runs.groupBy("cluster", "group", "topic", "partition", "run").agg(
         F.min("time_ns").alias("since"), F.max("time_ns").alias("until"), F.max("offset").alias("offset")
     )
     # Records to read: those whose log end was seen before the stall began, or one bound before its end.
-    ends = with_life(t, t.table("log_ends")).select(
+    ends = with_era_of_log(t, t.table("log_ends")).select(
         *PARTITION,
         "era",
         F.col("time_ns").alias("seen_ns"),
@@ -182,14 +188,14 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
     )
     stood = stood.where(F.col("until") - F.col("since") > bound)
     stood = with_era_at(t, stood, F.col("since"), F.col("until")).where(~undecided())
-    behind = stood.join(ends, [*PARTITION, "era"])
-    behind = behind.where((F.col("seen_ns") <= F.col("until") - bound) & (F.col("end") > F.col("offset")))
-    behind = behind.groupBy("cluster", "group", "topic", "partition", "offset", "since", "until").agg(
+    lagging = stood.join(ends, [*PARTITION, "era"])
+    lagging = lagging.where((F.col("seen_ns") <= F.col("until") - bound) & (F.col("end") > F.col("offset")))
+    lagging = lagging.groupBy("cluster", "group", "topic", "partition", "offset", "since", "until").agg(
         F.max("end").alias("end")
     )
-    behind = behind.withColumn("lasted", F.col("until") - F.col("since"))
+    lagging = lagging.withColumn("lasted", F.col("until") - F.col("since"))
     return anomalies(
-        behind,
+        lagging,
         "stuck",
         form=F.lit("group"),
         value=None,
@@ -204,13 +210,13 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
 def _mirror(t: Tables, after: Column, bound: int) -> DataFrame | None:
     if not t.has("mirror_states"):
         return None
-    looks = t.table("mirror_states").where(F.col("time_ns") >= after).where("destination_offset is not null")
-    looks = looks.where("state in ('MIRRORING', 'PREPARING', 'STOPPING', 'PAUSING')")
+    snapshots = t.table("mirror_states").where(F.col("time_ns") >= after).where("destination_offset is not null")
+    snapshots = snapshots.where("state in ('MIRRORING', 'PREPARING', 'STOPPING', 'PAUSING')")
     # A run of equal destination offsets, all with lag: numbered by how often the offset or the lag changed before.
     window = Window.partitionBy("mirror", *PARTITION).orderBy("time_ns")
     lagging = F.coalesce(F.col("lag") > 0, F.lit(False))
     moved = (F.col("destination_offset") != F.lag("destination_offset").over(window)) | ~lagging
-    runs = looks.withColumn("lagging", lagging).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
+    runs = snapshots.withColumn("lagging", lagging).withColumn("run", F.coalesce(moved, F.lit(True)).cast("int"))
     runs = runs.withColumn("run", F.sum("run").over(window)).where("lagging")
     stood = runs.groupBy("mirror", *PARTITION, "run").agg(
         (F.max("time_ns") - F.min("time_ns")).alias("lasted"),
@@ -234,4 +240,4 @@ def _seconds(name: str) -> Column:
     return F.round(F.col(name) / 1e9, 1)
 
 
-CHECKER = Checker(name="stuck", kinds=(STUCK,), find=find)
+CHECKER = Checker(name="stuck", kinds=(STUCK,), check=check)

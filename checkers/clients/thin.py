@@ -39,7 +39,7 @@ THIN = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per figure that is below its floor, per nemesis that never bit, per fault under which the mirror was
     idle."""
     frames = [_below(form, figure, t.meta.floor.get(form)) for form, figure in _figures(t).items()]
@@ -94,17 +94,19 @@ def _idle(t: Tables) -> DataFrame | None:
         return None
     rows = [(f.records, f"{f.fault_id} ({f.name}{f' on {f.cluster}' if f.cluster else ''})") for f in idle]
     found = t.spark.createDataFrame(rows, "n bigint, fault string")
-    told = f"the mirror copied only %s records while fault %s was active and {AFTER_S} s after it, the floor is {floor}"
-    return _row(found, "idle_mirror", sentence(told, "n", "fault"))
+    words = (
+        f"the mirror copied only %s records while fault %s was active and {AFTER_S} s after it, the floor is {floor}"
+    )
+    return _row(found, "idle_mirror", sentence(words, "n", "fault"))
 
 
 def _idle_partitions(t: Tables) -> DataFrame | None:
-    floor, carried = t.meta.floor.get("partitions_under_faults", 0), t.carried_under_faults
-    if not carried.faults or carried.partitions >= floor:
+    floor, mirrored = t.meta.floor.get("partitions_under_faults", 0), t.carried_under_faults
+    if not mirrored.faults or mirrored.partitions >= floor:
         return None
-    found = t.spark.createDataFrame([(carried.partitions,)], "n bigint")
-    told = f"the mirror copied records of only %s partitions under faults, the floor is {floor}"
-    return _row(found, "idle_partitions", sentence(told, "n"))
+    found = t.spark.createDataFrame([(mirrored.partitions,)], "n bigint")
+    words = f"the mirror copied records of only %s partitions under faults, the floor is {floor}"
+    return _row(found, "idle_partitions", sentence(words, "n"))
 
 
 def _figures(t: Tables) -> dict[str, DataFrame]:
@@ -148,4 +150,4 @@ def _row(rows: DataFrame, form: str, explain: Column) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="thin", kinds=(THIN,), find=find)
+CHECKER = Checker(name="thin", kinds=(THIN,), check=check)

@@ -19,7 +19,7 @@ from checkers.views.tables import Tables
 TORN_TRANSACTION = AnomalyKind(
     name="torn_transaction",
     severity=Severity.S1,
-    told="showed transactions in part",
+    violation="showed transactions in part",
     section=1,
     what="after its end, read_committed readers see all records of a transaction or none",
     limitations="records of an undecided transaction that were never seen; transactions cut by a mirror's stop",
@@ -27,7 +27,7 @@ TORN_TRANSACTION = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Records that were skipped while others of their transaction were shown."""
     if not t.facts.transactional:
         return None
@@ -43,4 +43,9 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="torn_transaction", kinds=(TORN_TRANSACTION,), find=find)
+CHECKER = Checker(
+    name="torn_transaction",
+    kinds=(TORN_TRANSACTION,),
+    check=check,
+    skip=lambda t: t.facts.transactional and t.unsuspected,
+)

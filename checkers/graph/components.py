@@ -1,6 +1,6 @@
 """Strongly connected components of a directed graph, and a shortest cycle of one. Plain Python, no Spark.
 
-Spark hands over tangles (`graph.partitioning`): parts of the graph that share no cycle with the rest. Nodes are
+Spark hands over parts of the graph that share no cycle with the rest (`graph.partitioning`). Nodes are
 any integers.
 """
 

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views.history import KEY
-from checkers.views.lives import undecided
+from checkers.views.incarnations import undecided
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables

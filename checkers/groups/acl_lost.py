@@ -25,12 +25,13 @@ from checkers.views.group_sync import source_of
 from checkers.views.mirror_spans import stopped_since
 from checkers.views.mirroring import keeps_offsets
 from checkers.views.tables import Tables
+from harness.history.jsonl.events import MIRRORS
 
 KIND = AnomalyKind(
     name="acl_lost",
     after_healing=True,
     severity=Severity.SEC,
-    told="had other ACL bindings than its administrator had set",
+    violation="had other ACL bindings than its administrator had set",
     section=4,
     what="local ACL bindings stay until an administrator deletes them, mirrored ones follow the source",
     limitations="what came and went between two snapshots; bindings of a source without snapshots",
@@ -45,18 +46,18 @@ KEY = ("cluster", "binding")
 def by_mirror(actor: Column | str = "actor") -> Column:
     """Whether the mirror made a change."""
     name = F.col(actor) if isinstance(actor, str) else actor
-    return F.coalesce(F.lower(name).rlike("^(mirror|mm2)"), F.lit(False))
+    return F.coalesce(F.lower(name).rlike(f"^({'|'.join(MIRRORS)})"), F.lit(False))
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per binding and form."""
     acls = t.table("acls").where("cluster is not null")
-    looks = acls.where("event = 'look'").select("cluster", F.col("time_ns").alias("look_ns")).distinct()
+    snapshots = acls.where("event = 'look'").select("cluster", F.col("time_ns").alias("look_ns")).distinct()
     there = acls.where("binding is not null and (event = 'look' or event = 'create')")
     order = Window.partitionBy(*KEY).orderBy("time_ns")
     there = there.select(*KEY, "time_ns", "event", "actor", F.lead("time_ns").over(order).alias("next_ns"))
     deleted = acls.where("event = 'delete' and binding is not null")
-    last = there.groupBy(*KEY).agg(F.max("time_ns").alias("last_ns")).join(F.broadcast(looks), "cluster", "left")
+    last = there.groupBy(*KEY).agg(F.max("time_ns").alias("last_ns")).join(F.broadcast(snapshots), "cluster", "left")
     gone = F.min(F.when(F.col("look_ns") > F.col("last_ns"), F.col("look_ns")))
     ends = last.groupBy(*KEY, "last_ns").agg(gone.alias("missed_ns"))
     cut = deleted.groupBy(*KEY).agg(F.max("time_ns").alias("cut_ns"))
@@ -68,8 +69,8 @@ def find(t: Tables) -> DataFrame | None:
         F.least("missed_ns", F.when(F.col("cut_ns") >= F.col("last_ns"), F.col("cut_ns"))).alias("source_end"),
         F.lit(True).alias("on_source"),
     )
-    local = _local(t, there, looks, deleted, _mirrors_own(acls))
-    return union([local, _stale(t, acls, ends, at_source), _appeared(t, acls, looks, there)])
+    local = _local(t, there, snapshots, deleted, _mirrors_own(acls))
+    return union([local, _stale(t, acls, ends, at_source), _appeared(t, acls, snapshots, there)])
 
 
 def _row(rows: DataFrame, form: str, words: str, *columns: str) -> DataFrame:
@@ -86,18 +87,18 @@ def _row(rows: DataFrame, form: str, words: str, *columns: str) -> DataFrame:
     )
 
 
-def _missed(there: DataFrame, looks: DataFrame) -> DataFrame:
+def _missed(there: DataFrame, snapshots: DataFrame) -> DataFrame:
     """Bindings missing from a snapshot before they were seen again: KEY, time_ns, next_ns, look_ns."""
-    rows = there.join(F.broadcast(looks), "cluster")
+    rows = there.join(F.broadcast(snapshots), "cluster")
     rows = rows.where("look_ns > time_ns and look_ns < coalesce(next_ns, look_ns + 1)")
     return rows.groupBy(*KEY, "time_ns", "next_ns").agg(F.min("look_ns").alias("look_ns"))
 
 
-def _absences(there: DataFrame, looks: DataFrame, deleted: DataFrame) -> DataFrame:
+def _absences(there: DataFrame, snapshots: DataFrame, deleted: DataFrame) -> DataFrame:
     """When bindings were absent: KEY, from_ns (deleted, or missing from a snapshot), until_ns (null: for good)."""
     cuts = there.join(deleted.select(*KEY, F.col("time_ns").alias("cut_ns")), list(KEY))
     cuts = cuts.where("cut_ns >= time_ns and cut_ns < coalesce(next_ns, cut_ns + 1)")
-    ends = _missed(there, looks).select(*KEY, F.col("look_ns").alias("from_ns"), "next_ns", "time_ns")
+    ends = _missed(there, snapshots).select(*KEY, F.col("look_ns").alias("from_ns"), "next_ns", "time_ns")
     ends = ends.unionByName(cuts.select(*KEY, F.col("cut_ns").alias("from_ns"), "next_ns", "time_ns"))
     ends = ends.groupBy(*KEY, "time_ns").agg(F.min("from_ns").alias("from_ns"), F.max("next_ns").alias("until_ns"))
     return ends.drop("time_ns")
@@ -121,13 +122,13 @@ def _with_source(t: Tables, rows: DataFrame) -> DataFrame:
     return rows.withColumn("source", source)
 
 
-def _local(t: Tables, there: DataFrame, looks: DataFrame, deleted: DataFrame, own: DataFrame) -> DataFrame:
-    missed = _missed(there, looks).join(own, list(KEY), "left_anti")
+def _local(t: Tables, there: DataFrame, snapshots: DataFrame, deleted: DataFrame, own: DataFrame) -> DataFrame:
+    missed = _missed(there, snapshots).join(own, list(KEY), "left_anti")
     by_admin = deleted.where(~by_mirror()).select(*KEY, F.col("time_ns").alias("deleted_ns"))
     undone = (missed.cluster == by_admin.cluster) & (missed.binding == by_admin.binding)
     undone = undone & by_admin.deleted_ns.between(missed.time_ns, missed.look_ns)
     missed = _with_source(t, missed.join(by_admin, undone, "left_anti"))
-    away = _absences(there, looks, deleted).withColumnsRenamed({"cluster": "away_from", "binding": "away"})
+    away = _absences(there, snapshots, deleted).withColumnsRenamed({"cluster": "away_from", "binding": "away"})
     followed = (away.away_from == missed.source) & (away.away == missed.binding) & (away.from_ns <= missed.look_ns)
     followed = followed & (F.coalesce(away.until_ns, missed.time_ns + 1) > missed.time_ns)
     rows = missed.join(away, followed, "left_anti").groupBy(*KEY).agg(F.min("look_ns").alias("look_ns"))
@@ -150,7 +151,7 @@ def _stale(t: Tables, acls: DataFrame, ends: DataFrame, at_source: DataFrame) ->
     return _row(rows, "stale", "%s was removed from %s and is still on %s", "binding", "source", "cluster")
 
 
-def _appeared(t: Tables, acls: DataFrame, looks: DataFrame, there: DataFrame) -> DataFrame | None:
+def _appeared(t: Tables, acls: DataFrame, snapshots: DataFrame, there: DataFrame) -> DataFrame | None:
     if not t.has("mirror_states"):
         return None
     states = t.table("mirror_states").where("topic is not null").select("cluster", "topic").distinct()
@@ -159,7 +160,7 @@ def _appeared(t: Tables, acls: DataFrame, looks: DataFrame, there: DataFrame) ->
         .groupBy("cluster")
         .agg(F.max("stopped_ns").alias("stopped_ns"), F.max(F.col("stopped_ns").isNull()).alias("going"))
     )
-    quiet = looks.join(F.broadcast(whole.where("not going")), "cluster").where("look_ns >= stopped_ns")
+    quiet = snapshots.join(F.broadcast(whole.where("not going")), "cluster").where("look_ns >= stopped_ns")
     first = quiet.groupBy("cluster").agg(F.min("look_ns").alias("first_ns"))
     known = there.groupBy(*KEY).agg(F.min("time_ns").alias("begin"), F.min_by("event", "time_ns").alias("event"))
     rows = known.join(F.broadcast(first), "cluster").where("begin > first_ns and event = 'look'")
@@ -172,4 +173,4 @@ def _appeared(t: Tables, acls: DataFrame, looks: DataFrame, there: DataFrame) ->
     )
 
 
-CHECKER = Checker(name="acl_lost", kinds=(KIND,), find=find)
+CHECKER = Checker(name="acl_lost", kinds=(KIND,), check=check)

@@ -16,13 +16,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
-from checkers.views.group_sync import GROUP, places, source_of, written
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.group_sync import places, source_of, written
+from checkers.views.keys import GROUP, PARTITION
+from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="checkpoint_rewind",
     severity=Severity.S1,
-    told="got translated offsets that went back or too far",
+    violation="got translated offsets that went back or too far",
     section=4,
     what="a translated offset goes back only with the source's, and is never past the true position",
     limitations="translations of records whose source offset is unknown",
@@ -32,7 +33,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per checkpoint that went back or too far."""
     rows = written(t).where("event = 'checkpoint'")
     return union([_back(rows), _ahead(t, rows)])
@@ -84,4 +85,4 @@ def _ahead(t: Tables, rows: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="checkpoint_rewind", kinds=(KIND,), find=find)
+CHECKER = Checker(name="checkpoint_rewind", kinds=(KIND,), check=check)

@@ -19,33 +19,42 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
 from checkers.eras import UNDECIDED
-from checkers.views.lives import undecided, with_era_at
+from checkers.views.incarnations import undecided, with_era_at
+from checkers.views.keys import GROUP
 from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="commit_lost",
     severity=Severity.S1,
-    told="lost acknowledged offset commits",
+    violation="lost acknowledged offset commits",
     section=4,
     what="a fetch returns the last acknowledged offset commit or a later one, and none of an aborted transaction",
     limitations="expired offsets, committers that are not recorded",
     sources=("KAFKA-20634", "apache/kafka#22444", "redpanda#31483"),
     requires=("ops", "op_records"),
 )
-KEY = ("cluster", "group", "topic", "partition", "era")
+KEY = (*GROUP, "era")
 MARKED_NS = 5_000_000_000
 """How long after a transaction's acknowledged commit its markers may take, at most, to reach the offsets topic."""
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per fetch that shows it."""
     if not t.facts.any("fetch_offset") and not t.has("group_offsets"):
         return None
     done = _of_clients(t)
     if t.has("group_offsets"):
         done = done.unionByName(_of_groups(t))
-    done = _of_either_life(with_era_at(t, done, F.col("begin"), F.col("end"))).where("not failed")
-    # The last of all commits acknowledged before. A fetch is ordered by its beginning, a commit by its end.
+    done = _of_either_incarnation(with_era_at(t, done, F.col("begin"), F.col("end"))).where("not failed")
+    judged = _judged(_fetches(done), done)
+    gone = "last is not null and not explained and (offset is null or offset < last.offset or older)"
+    return _anomalies(judged.where(f"aborted or ({gone})").withColumn("committed", F.col("last.offset")))
+
+
+def _fetches(done: DataFrame) -> DataFrame:
+    """Fetches that returned another offset than the last commit acknowledged before: the columns of done, last (that
+    commit), id."""
+    # A fetch is ordered by its beginning, a commit by its end.
     acked = (F.col("action") == "commit") & F.col("ok") & F.col("end").isNotNull() & F.col("offset").isNotNull()
     commit = F.struct("offset", "begin", "op_index", "decided_index", "end", "process", "op")
     fetch = (F.col("action") == "fetch") & F.col("ok")
@@ -56,7 +65,12 @@ def find(t: Tables) -> DataFrame | None:
     unmarked = F.col("op_index").isNull() & F.col("last.decided_index").isNotNull()
     shown = shown.where(~unmarked | (F.col("begin") >= F.col("last.end") + MARKED_NS) | F.col("last").isNull())
     shown = shown.where("offset is null or last is null or offset != last.offset")
-    shown = shown.withColumn("id", F.monotonically_increasing_id())
+    return shown.withColumn("id", F.monotonically_increasing_id())
+
+
+def _judged(shown: DataFrame, done: DataFrame) -> DataFrame:
+    """Each fetch beside every commit of exactly the fetched offset: explained, by a commit that overlapped the last one
+    or came later; older: one that came before has it; aborted: only commits of aborted transactions do."""
     held = done.where("action = 'commit' and offset is not null").select(
         *KEY,
         F.col("offset").alias("held"),
@@ -65,9 +79,7 @@ def find(t: Tables) -> DataFrame | None:
         F.col("undone").alias("held_undone"),
         *(F.col(c).alias(f"held_{c}") for c in ("ok", "process", "op", "op_index")),
     )
-    # The fetched offset, and every commit of exactly that offset.
-    held = held.withColumn("offset", F.col("held"))
-    both = shown.join(held, [*KEY, "offset"], "left")
+    both = shown.join(held.withColumn("offset", F.col("held")), [*KEY, "offset"], "left")
     began = F.col("held_begin") <= F.coalesce("end", "begin")
     same = F.col("held").isNotNull() & ~F.col("held_undone")
     # Of one process's concurrent commits the one that was invoked and answered first comes first.
@@ -80,16 +92,17 @@ def find(t: Tables) -> DataFrame | None:
     def any_of(flag: Column) -> Column:
         return F.max(F.coalesce(flag, F.lit(False)))
 
-    judged = both.groupBy("id", *KEY, "offset", "op_index", F.col("last").alias("last")).agg(
+    return both.groupBy("id", *KEY, "offset", "op_index", F.col("last").alias("last")).agg(
         any_of(same & later & began).alias("explained"),
         any_of(same & ~later).alias("older"),
         (any_of(undone) & ~any_of(same)).alias("aborted"),
     )
-    gone = "last is not null and not explained and (offset is null or offset < last.offset or older)"
-    lost = judged.where(f"aborted or ({gone})")
+
+
+def _anomalies(lost: DataFrame) -> DataFrame:
     where = ("topic", "partition", "cluster")
     returned = F.coalesce(F.col("offset").cast("string"), F.lit("none"))
-    told = sentence(
+    words = sentence(
         "group %s committed %s of %s-%s on %s, but a later fetch returned %s", "group", "committed", *where, returned
     )
     shown_undone = sentence(
@@ -97,30 +110,57 @@ def find(t: Tables) -> DataFrame | None:
         *("group", F.coalesce(F.col("committed").cast("string"), F.lit("nothing")), *where, returned),
     )
     return anomalies(
-        lost.withColumn("committed", F.col("last.offset")),
+        lost,
         "commit_lost",
         offset=F.coalesce("committed", "offset"),
         value=None,
         ops=op_list("last.op_index", "last.decided_index", "op_index"),
         rank=F.coalesce("offset", F.lit(-1)) - F.coalesce("committed", F.lit(0)),
-        explain=F.when(F.col("aborted"), shown_undone).otherwise(told),
+        explain=F.when(F.col("aborted"), shown_undone).otherwise(words),
     )
 
 
-def _of_either_life(done: DataFrame) -> DataFrame:
-    """Commits that overlap a topic's deletion may explain offsets of either life and are binding in none; fetches that
+def _of_either_incarnation(done: DataFrame) -> DataFrame:
+    """Commits that overlap a topic's deletion may explain offsets of either incarnation and are binding in none;
+    fetches that
     overlap it are not judged."""
     done = done.where(f"not (action = 'fetch' and era >= {UNDECIDED})")
-    lives = F.sequence(F.floor(F.col("era") / UNDECIDED).cast("int") - 1, (F.col("era") % UNDECIDED).cast("int"))
-    either = done.where(undecided()).withColumn("era", F.explode(lives))
+    incarnations = F.sequence(F.floor(F.col("era") / UNDECIDED).cast("int") - 1, (F.col("era") % UNDECIDED).cast("int"))
+    either = done.where(undecided()).withColumn("era", F.explode(incarnations))
     nobody = {"ok": F.lit(False), "end": F.lit(None).cast("bigint")}
     return done.where(~undecided()).unionByName(either.withColumns(nobody))
 
 
 def _of_clients(t: Tables) -> DataFrame:
-    """Commits and fetches of clients: KEY without era, action, offset, begin, end (null: not known to have ended), ok,
+    """Commits and fetches of clients: GROUP, action, offset, begin, end (null: not known to have ended), ok,
     failed, undone (its transaction was aborted), op_index, decided_index (of the transaction it is part of), process
     (of commits outside transactions), op."""
+    done = _with_transactions(t, _operations(t))
+    in_txn = F.col("txn").isNotNull() & (F.col("action") == "commit")
+    outcome = F.coalesce("txn_outcome", F.lit("unknown"))
+    binding = F.col("ok") & (outcome == "committed")
+    whole_undone = (F.col("f") == "txn") & F.col("failed") & (F.col("action") == "commit")
+    undone = (in_txn & (outcome == "aborted")) | whole_undone
+    begin = F.when(in_txn & ~undone, F.coalesce("asked_ns", "begin")).otherwise(F.col("begin"))
+    return done.select(
+        *GROUP,
+        "action",
+        "offset",
+        begin.alias("begin"),
+        F.when(~in_txn, F.col("end")).when(binding, F.col("decided_ns")).alias("end"),
+        F.when(in_txn, binding).otherwise(F.col("ok")).alias("ok"),
+        (F.col("failed") & ~whole_undone).alias("failed"),
+        undone.alias("undone"),
+        "op_index",
+        F.when(in_txn, F.col("decided_index")).alias("decided_index"),
+        F.when(~in_txn, F.col("process")).alias("process"),
+        "op",
+    )
+
+
+def _operations(t: Tables) -> DataFrame:
+    """Operations about groups' offsets, one row per partition: op, action, topic, partition, offset, f, group, cluster,
+    process, begin, end, ok, failed, op_index, txn."""
     functions = t.ops.where("f in ('commit_offset', 'fetch_offset', 'txn')")
     ops = (
         functions.where("group is not null")
@@ -140,52 +180,35 @@ def _of_clients(t: Tables) -> DataFrame:
     rows = t.table("op_records").where("action in ('commit', 'fetch') and topic is not null and partition is not null")
     rows = rows.select(F.col("op_index").alias("event"), "action", "topic", "partition", "offset").join(events, "event")
     rows = rows.groupBy("op", "action", "topic", "partition").agg(F.max_by("offset", "event").alias("offset"))
-    done = rows.join(ops, "op")
-    in_txn = F.col("txn").isNotNull() & (F.col("action") == "commit")
+    return rows.join(ops, "op")
+
+
+def _with_transactions(t: Tables, done: DataFrame) -> DataFrame:
+    """Add txn_outcome, decided_index, decided_ns, and asked_ns: when the transaction's commit was first requested."""
     if t.facts.txn_steps:
         asks = t.ops.where("f = 'txn_commit' and txn is not null").groupBy("cluster", "txn")
         asked = asks.agg(F.min("time_ns").alias("asked_ns"))
         ends = t.txns.select("cluster", "txn", "txn_outcome", "decided_index", "decided_ns")
-        done = done.join(ends, ["cluster", "txn"], "left").join(asked, ["cluster", "txn"], "left")
-    else:
-        none = F.lit(None).cast("bigint")
-        outcome = F.lit(None).cast("string")
-        done = done.withColumns({"txn_outcome": outcome, "decided_index": none, "decided_ns": none, "asked_ns": none})
-    outcome = F.coalesce("txn_outcome", F.lit("unknown"))
-    binding = F.col("ok") & (outcome == "committed")
-    whole_undone = (F.col("f") == "txn") & F.col("failed") & (F.col("action") == "commit")
-    undone = (in_txn & (outcome == "aborted")) | whole_undone
-    begin = F.when(in_txn & ~undone, F.coalesce("asked_ns", "begin")).otherwise(F.col("begin"))
-    return done.select(
-        *KEY[:4],
-        "action",
-        "offset",
-        begin.alias("begin"),
-        F.when(~in_txn, F.col("end")).when(binding, F.col("decided_ns")).alias("end"),
-        F.when(in_txn, binding).otherwise(F.col("ok")).alias("ok"),
-        (F.col("failed") & ~whole_undone).alias("failed"),
-        undone.alias("undone"),
-        "op_index",
-        F.when(in_txn, F.col("decided_index")).alias("decided_index"),
-        F.when(~in_txn, F.col("process")).alias("process"),
-        "op",
-    )
+        return done.join(ends, ["cluster", "txn"], "left").join(asked, ["cluster", "txn"], "left")
+    none = F.lit(None).cast("bigint")
+    outcome = F.lit(None).cast("string")
+    return done.withColumns({"txn_outcome": outcome, "decided_index": none, "decided_ns": none, "asked_ns": none})
 
 
 def _of_groups(t: Tables) -> DataFrame:
     """Snapshots as fetches, and a mirror's writes as commits that were not acknowledged to anybody."""
     rows = t.table("group_offsets").where("topic is not null and partition is not null")
     rows = rows.where("event in ('look', 'sync') and coalesce(kind, 'consumer') = 'consumer'")
-    look, time = F.col("event") == "look", F.col("time_ns")
+    snapshot, time = F.col("event") == "look", F.col("time_ns")
     began = F.coalesce("began_ns", "time_ns")
     none = F.lit(None)
     return rows.select(
-        *KEY[:4],
-        F.when(look, "fetch").otherwise("commit").alias("action"),
+        *GROUP,
+        F.when(snapshot, "fetch").otherwise("commit").alias("action"),
         "offset",
         began.alias("begin"),
-        F.when(look, time).alias("end"),
-        look.alias("ok"),
+        F.when(snapshot, time).alias("end"),
+        snapshot.alias("ok"),
         F.lit(False).alias("failed"),
         F.lit(False).alias("undone"),
         none.cast("bigint").alias("op_index"),
@@ -195,4 +218,4 @@ def _of_groups(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="commit_lost", kinds=(KIND,), find=find)
+CHECKER = Checker(name="commit_lost", kinds=(KIND,), check=check)

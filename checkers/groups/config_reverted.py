@@ -22,7 +22,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="config_reverted",
     severity=Severity.S1,
-    told="had topic configurations changed after the stop",
+    violation="had topic configurations changed after the stop",
     section=4,
     what="after the stop only an administrator changes the destination's topic configurations",
     limitations="changes before the first snapshot after the stop; entries that were removed",
@@ -33,7 +33,7 @@ KIND = AnomalyKind(
 _RETENTION = "^(retention\\.|local\\.retention\\.|delete\\.retention\\.|cleanup\\.policy|log_start)"
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per change that has no recorded actor, or was the mirror's."""
     stopped = F.broadcast(stop_acknowledged(t))
     rows = (
@@ -65,4 +65,4 @@ def _row(rows: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="config_reverted", kinds=(KIND,), find=find)
+CHECKER = Checker(name="config_reverted", kinds=(KIND,), check=check)

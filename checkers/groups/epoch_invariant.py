@@ -19,14 +19,15 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.group_sync import source_of
+from checkers.views.keys import PARTITION, REPLICA
 from checkers.views.mirroring import keeps_offsets
-from checkers.views.tables import PARTITION, REPLICA, Tables
+from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="epoch_invariant",
     after_healing=True,
     severity=Severity.S2,
-    told="had leader epochs that went back or were too low",
+    violation="had leader epochs that went back or were too low",
     section=4,
     what="leader epochs rise in a log, and on the destination are not lower than the source's",
     limitations="epochs that no snapshot, log or client shows",
@@ -38,7 +39,7 @@ KIND = AnomalyKind(
 BOUND_S = 60.0
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per step back in a log, partition with a lower epoch, local write (the first of each partition), and
     stuck consumer."""
     keeps = keeps_offsets(t)
@@ -73,16 +74,16 @@ def _log(t: Tables) -> DataFrame:
 
 def _behind(t: Tables) -> DataFrame:
     bound = 0 if t.stored.imported else int(float(t.meta.floor.get("epoch_bound_s", BOUND_S)) * 1e9)
-    looks = t.table("log_ends").where("leader_epoch >= 0").withColumn("origin_topic", t.canonical())
-    looks = looks.select("cluster", "origin_topic", "partition", "topic", "time_ns", "leader_epoch")
+    snapshots = t.table("log_ends").where("leader_epoch >= 0").withColumn("origin_topic", t.canonical())
+    snapshots = snapshots.select("cluster", "origin_topic", "partition", "topic", "time_ns", "leader_epoch")
     stops = t.table("mirror_states").where("state = 'STOPPED'").withColumn("origin_topic", t.canonical())
     stops = stops.groupBy("cluster", "origin_topic", "partition").agg(F.min("time_ns").alias("stop_ns"))
     place = ["cluster", "origin_topic", "partition"]
-    there = looks.join(F.broadcast(stops), place, "left").where("stop_ns is null or time_ns <= stop_ns")
+    there = snapshots.join(F.broadcast(stops), place, "left").where("stop_ns is null or time_ns <= stop_ns")
     last = F.max(F.struct("time_ns", "leader_epoch", "topic"))
     there = there.where(F.col("cluster") != "A").groupBy(*place).agg(last.alias("l")).select(*place, "l.*")
     there = there.withColumn("source", source_of("cluster"))
-    here = looks.select(
+    here = snapshots.select(
         F.col("cluster").alias("source"),
         *place[1:],
         F.col("time_ns").alias("source_ns"),
@@ -156,4 +157,4 @@ def _stalled(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="epoch_invariant", kinds=(KIND,), find=find)
+CHECKER = Checker(name="epoch_invariant", kinds=(KIND,), check=check)

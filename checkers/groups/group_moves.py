@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.group_sync import GROUP, commits, moves, places, skipped
+from checkers.views.group_sync import commits, moves, places, skipped
+from checkers.views.keys import GROUP
 from checkers.views.mirroring import capable
 from checkers.views.tables import Tables
 
@@ -29,7 +30,7 @@ SKIP = AnomalyKind(
     name="group_skip",
     after_healing=True,
     severity=Severity.S1,
-    told="let groups skip records",
+    violation="let groups skip records",
     section=4,
     what="a group that resumes on the destination gets every record that it had not processed",
     limitations="first polls that do not report their position; records whose source offset is unknown",
@@ -40,7 +41,7 @@ REWIND = AnomalyKind(
     name="group_rewind",
     after_healing=True,
     severity=Severity.S4,
-    told="let groups reread more than allowed",
+    violation="let groups reread more than allowed",
     section=4,
     what="a group that resumes on the destination rereads at most lag, commit interval and sync spacing",
     limitations="the lag between the last snapshot and the stop; offsets that are synced late while the mirror runs; "
@@ -51,7 +52,7 @@ REWIND = AnomalyKind(
 OFFSET_LAG_MAX = 100  # MirrorMaker 2's default of offset.lag.max, in records
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Skipped records one by one; rewinds one per group and partition."""
     if not t.has("group_offsets") and not (t.stored.imported and t.has("mirror_states")):
         return None
@@ -113,4 +114,4 @@ def _spacing(t: Tables) -> int:
     return int(chosen[0]) if chosen else OFFSET_LAG_MAX
 
 
-CHECKER = Checker(name="group_moves", kinds=(SKIP, REWIND), find=find)
+CHECKER = Checker(name="group_moves", kinds=(SKIP, REWIND), check=check)

@@ -21,7 +21,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="group_out_of_range",
     severity=Severity.S1,
-    told="got group offsets outside its log",
+    violation="got group offsets outside its log",
     section=4,
     what="a synced group offset is, when it is written, between log start and log end of the destination",
     limitations="offsets outside only between two snapshots; clusters with unclean elections",
@@ -32,7 +32,7 @@ KIND = AnomalyKind(
 TEXT = "group %s was given offset %s of %s-%s on %s, whose log then ranged from %s to at most %s"
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per group, partition and offset."""
     rows = out_of_range(t).where("kind is null or kind != 'share'")
     return anomalies(
@@ -45,4 +45,4 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="group_out_of_range", kinds=(KIND,), find=find)
+CHECKER = Checker(name="group_out_of_range", kinds=(KIND,), check=check)

@@ -28,7 +28,7 @@ KIND = AnomalyKind(
     name="group_overwritten",
     after_healing=True,
     severity=Severity.S1,
-    told="had group offsets synced that must not be, or left out",
+    violation="had group offsets synced that must not be, or left out",
     section=4,
     what="a mirror syncs the groups that it should, and none that is active on the destination",
     limitations="members that no snapshot and no poll shows; unrecorded syncs",
@@ -39,7 +39,7 @@ KIND = AnomalyKind(
 _COLUMNS = ("form", "cluster", "group", "topic", "partition", "offset", "op_index", "what")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per sync that should not have been, and per group and partition that was left out."""
     parts = [_active(t), _behind(t), _filtered(t), _missing(t)]
     return union([None if part is None else _row(part) for part in parts])
@@ -67,8 +67,8 @@ def _syncs(t: Tables) -> DataFrame:
 def _active(t: Tables) -> DataFrame:
     """Snapshots, polls and syncs of a group on one timeline: its members around a sync."""
     none = F.lit(None)
-    looks = t.table("group_offsets").where("group is not null and members is not null")
-    looks = looks.select("cluster", "group", "time_ns", "members", none.cast("string").alias("process"))
+    snapshots = t.table("group_offsets").where("group is not null and members is not null")
+    snapshots = snapshots.select("cluster", "group", "time_ns", "members", none.cast("string").alias("process"))
     syncs = _syncs(t).select("cluster", "group", "topic", "partition", "offset", "time_ns")
     where = F.broadcast(syncs.select("cluster", "group").distinct())
     polls = t.ops.where("group is not null and type = 'ok' and f in ('poll', 'commit_offset')")
@@ -85,7 +85,9 @@ def _active(t: Tables) -> DataFrame:
     rows = syncs.withColumn("id", F.struct("topic", "partition", "offset", "time_ns"))
     during = rows.join(F.broadcast(stays), ["cluster", "group"]).where("time_ns > from_ns and time_ns < until_ns")
     seen = during.select("cluster", "group", "id", sentence("%s polled there before and after", "process").alias("how"))
-    counted = rows.join(looks.select("cluster", "group", F.col("time_ns").alias("at"), "members"), ["cluster", "group"])
+    counted = rows.join(
+        snapshots.select("cluster", "group", F.col("time_ns").alias("at"), "members"), ["cluster", "group"]
+    )
     counted = (
         counted.where("at <= time_ns").groupBy("cluster", "group", "id").agg(F.max_by("members", "at").alias("members"))
     )
@@ -173,11 +175,11 @@ def _missing(t: Tables) -> DataFrame | None:
             return None
         copies = t.truth_log.where("value is not null and not coalesce(aborted, false)")
         copies = copies.where(F.col("cluster").isin(*letters)).join(places(t), "value")
-        carried = copies.groupBy(F.col("sent_on").alias("source"), "origin_topic", "partition").agg(
-            F.min("sent_at").alias("first_carried")
+        mirrored = copies.groupBy(F.col("sent_on").alias("source"), "origin_topic", "partition").agg(
+            F.min("sent_at").alias("first_mirrored")
         )
-        here = here.join(F.broadcast(carried), ["source", "origin_topic", "partition"])
-        here = here.where("first_carried < offset").drop("first_carried")
+        here = here.join(F.broadcast(mirrored), ["source", "origin_topic", "partition"])
+        here = here.where("first_mirrored < offset").drop("first_mirrored")
     absent = here.join(there, ["source", "group", "origin_topic", "partition"], "left_anti")
     return absent.withColumns(
         {
@@ -189,4 +191,4 @@ def _missing(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="group_overwritten", kinds=(KIND,), find=find)
+CHECKER = Checker(name="group_overwritten", kinds=(KIND,), check=check)

@@ -20,7 +20,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="memory",
     severity=Severity.S4,
-    told="used memory beyond its bound",
+    violation="used memory beyond its bound",
     section=4,
     what="a mirror's memory is bounded by fetchers and response size, whatever the number of partitions",
     limitations="peaks between two samples",
@@ -32,8 +32,15 @@ FACTOR = 3.0
 _NAMES = ("memory_bytes", "fetcher_threads", "fetch_response_max_bytes", "mirror_partitions")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """At most one row per node and form."""
+    rows = _samples(t)
+    return union([_over_bound(rows), _grown(rows)])
+
+
+def _samples(t: Tables) -> DataFrame:
+    """Samples of memory: cluster, node, value, mirror_partitions, fetch_response_max_bytes, … (as known by then), least
+    (value so far), bound (of its rise)."""
     factor = float(t.meta.floor.get("memory_factor", FACTOR))
     rows = t.table("metrics").where(F.col("name").isin(*_NAMES))
     order = Window.partitionBy("cluster", "node").orderBy("time_ns", F.col("name") == "memory_bytes")
@@ -45,11 +52,28 @@ def find(t: Tables) -> DataFrame | None:
     memory = F.when(F.col("name") == "memory_bytes", F.col("value"))
     rows = rows.withColumns({name: newest(name) for name in _NAMES[1:]})
     rows = rows.withColumn("least", F.min(memory).over(so_far)).where("name = 'memory_bytes'")
-    rows = rows.withColumn(
+    return rows.withColumn(
         "bound", (F.lit(factor) * F.col("fetcher_threads") * F.col("fetch_response_max_bytes")).cast("bigint")
     )
+
+
+def _over_bound(rows: DataFrame) -> DataFrame:
     over = rows.withColumn("rise", F.col("value") - F.col("least")).where("rise > bound")
     over = over.groupBy("cluster", "node").agg(F.max("rise").alias("rise"), F.max_by("bound", "rise").alias("bound"))
+    return anomalies(
+        over,
+        "memory",
+        form=F.lit("bound"),
+        topic=None,
+        partition=None,
+        offset=None,
+        value="node",
+        rank=-F.col("rise"),
+        explain=sentence("memory of %s rose by %s bytes; %s are allowed", "node", "rise", "bound"),
+    )
+
+
+def _grown(rows: DataFrame) -> DataFrame:
     peaks = (
         rows.where("mirror_partitions is not null")
         .groupBy("cluster", "node", "mirror_partitions")
@@ -62,31 +86,19 @@ def find(t: Tables) -> DataFrame | None:
     )
     grown = ends.where("many.mirror_partitions >= 2 * few.mirror_partitions and many.peak > 1.25 * few.peak")
     grown = grown.where("many.peak - few.peak > coalesce(response, 0)")
-    place = {"topic": None, "partition": None, "offset": None}
-    return union(
-        [
-            anomalies(
-                over,
-                "memory",
-                form=F.lit("bound"),
-                value="node",
-                rank=-F.col("rise"),
-                explain=sentence("memory of %s rose by %s bytes; %s are allowed", "node", "rise", "bound"),
-                **place,
-            ),
-            anomalies(
-                grown,
-                "memory",
-                form=F.lit("growth"),
-                value="node",
-                explain=sentence(
-                    "memory of %s peaked at %s bytes with %s partitions and at %s with %s",
-                    *("node", "few.peak", "few.mirror_partitions", "many.peak", "many.mirror_partitions"),
-                ),
-                **place,  # type: ignore[arg-type]
-            ),
-        ]
+    return anomalies(
+        grown,
+        "memory",
+        form=F.lit("growth"),
+        topic=None,
+        partition=None,
+        offset=None,
+        value="node",
+        explain=sentence(
+            "memory of %s peaked at %s bytes with %s partitions and at %s with %s",
+            *("node", "few.peak", "few.mirror_partitions", "many.peak", "many.mirror_partitions"),
+        ),
     )
 
 
-CHECKER = Checker(name="memory", kinds=(KIND,), find=find)
+CHECKER = Checker(name="memory", kinds=(KIND,), check=check)

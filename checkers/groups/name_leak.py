@@ -15,7 +15,7 @@ from checkers.views.tables import Tables
 KIND = AnomalyKind(
     name="name_leak",
     severity=Severity.SEC,
-    told="disclosed names of mirrors to principals without rights",
+    violation="disclosed names of mirrors to principals without rights",
     section=4,
     what="a principal without rights on mirrors learns no mirror's name",
     limitations="requests that were not tried",
@@ -24,7 +24,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per cluster, principal, surface and mirror."""
     rows = t.table("mirror_names").where("entitled = false and mirror is not null")
     rows = rows.select("cluster", "principal", "surface", "mirror").distinct()
@@ -41,4 +41,4 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="name_leak", kinds=(KIND,), find=find)
+CHECKER = Checker(name="name_leak", kinds=(KIND,), check=check)

@@ -22,7 +22,7 @@ KIND = AnomalyKind(
     name="share_group",
     after_healing=True,
     severity=Severity.S2,
-    told="moved share groups out of range or past records",
+    violation="moved share groups out of range or past records",
     section=4,
     what="share groups' start offsets are within the destination's log, and no record is skipped after a move",
     limitations="records in flight above the start offset",
@@ -32,7 +32,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per offset out of range, and per skipped record."""
     ranges = anomalies(
         out_of_range(t).where("kind = 'share'"),
@@ -56,4 +56,4 @@ def find(t: Tables) -> DataFrame | None:
     return union([ranges, skips])
 
 
-CHECKER = Checker(name="share_group", kinds=(KIND,), find=find)
+CHECKER = Checker(name="share_group", kinds=(KIND,), check=check)

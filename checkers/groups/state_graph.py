@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.mirroring import keeps_offsets
 from checkers.views.tables import Tables
+from harness.history.jsonl.events import MIRROR_FAULTS
 
 KIND = AnomalyKind(
     name="state_graph",
     severity=Severity.S2,
-    told="had mirror states that its design does not allow",
+    violation="had mirror states that its design does not allow",
     section=4,
     what="mirror states move along the design's edges; a refused operation changes nothing",
     limitations="states between two snapshots",
@@ -51,17 +52,16 @@ RESULTS: dict[str, tuple[str, ...]] = {
 }
 """Operation → states that show that it was carried out."""
 _KEY = ("mirror", "cluster", "topic", "partition")
-_PROCESS_FAULTS = ("stop_mirror", "start_mirror", "kill_mirror", "stop_mm2", "start_mm2", "kill_mm2")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per wrong move; None where the mirror has no states of its own."""
     if not keeps_offsets(t):
         return None
     rows = t.table("mirror_states").where("state is not null and state != 'UNKNOWN'")
     if t.has("faults"):
         # A nemesis that pauses or resumes the mirror's process does not change the mirror's state.
-        faults = t.table("faults").where(F.col("name").isin(*_PROCESS_FAULTS)).select("time_ns").distinct()
+        faults = t.table("faults").where(F.col("name").isin(*MIRROR_FAULTS)).select("time_ns").distinct()
         moved = rows.where("event in ('pause', 'resume')").join(F.broadcast(faults), "time_ns", "left_semi")
         rows = rows.join(F.broadcast(moved.select("time_ns", "event").distinct()), ["time_ns", "event"], "left_anti")
     # A history may name the mirror in some events only.
@@ -91,27 +91,7 @@ def _edges(t: Tables, rows: DataFrame) -> DataFrame:
 
 
 def _refused(t: Tables, rows: DataFrame) -> DataFrame:
-    entries = [F.lit(x) for f, states in RESULTS.items() for x in (f, ",".join(states))]
-    ops = (
-        t.ops.where(F.col("f").isin(*RESULTS))
-        .groupBy("op", "f", "cluster")
-        .agg(
-            F.max(F.col("type") == "fail").alias("failed"),
-            F.min("time_ns").alias("begin"),
-            F.max("time_ns").alias("end"),
-            F.max("index").alias("done_index"),
-        )
-    )
-    targets = (
-        t.table("op_records")
-        .where("action = 'target'")
-        .select(
-            F.col("op_index").alias("done_index"),
-            F.col("topic").alias("on_topic"),
-            F.col("partition").alias("on_partition"),
-        )
-    )
-    ops = ops.withColumn("leads_to", F.create_map(*entries)[F.col("f")]).join(targets, "done_index", "left")
+    ops = _operations(t)
     failed = F.broadcast(ops.where("failed"))
     done = F.broadcast(
         ops.where("not failed").select(
@@ -142,4 +122,30 @@ def _refused(t: Tables, rows: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="state_graph", kinds=(KIND,), find=find)
+def _operations(t: Tables) -> DataFrame:
+    """Operations on mirrors: op, f, cluster, failed, begin, end, done_index, leads_to (states, by commas), on_topic,
+    on_partition (null: all)."""
+    entries = [F.lit(x) for f, states in RESULTS.items() for x in (f, ",".join(states))]
+    ops = (
+        t.ops.where(F.col("f").isin(*RESULTS))
+        .groupBy("op", "f", "cluster")
+        .agg(
+            F.max(F.col("type") == "fail").alias("failed"),
+            F.min("time_ns").alias("begin"),
+            F.max("time_ns").alias("end"),
+            F.max("index").alias("done_index"),
+        )
+    )
+    targets = (
+        t.table("op_records")
+        .where("action = 'target'")
+        .select(
+            F.col("op_index").alias("done_index"),
+            F.col("topic").alias("on_topic"),
+            F.col("partition").alias("on_partition"),
+        )
+    )
+    return ops.withColumn("leads_to", F.create_map(*entries)[F.col("f")]).join(targets, "done_index", "left")
+
+
+CHECKER = Checker(name="state_graph", kinds=(KIND,), check=check)

@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence
-from checkers.views.tables import REPLICA, Tables
+from checkers.views.keys import REPLICA
+from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="state_key_skew",
     severity=Severity.S4,
-    told="crowded one partition of the mirror state topic",
+    violation="crowded one partition of the mirror state topic",
     section=4,
     what="with 1,000 or more keys in the mirror state topic, no partition holds more than twice the mean",
     limitations="fewer than 1,000 keys; keys that compaction removed; how hot a key is",
@@ -29,7 +30,7 @@ LEAST_KEYS = 1_000
 MOST = 2.0
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per partition that holds too many; None where no log of the topic was stored."""
     records = t.own_topics("records").where((F.col("topic") == TOPIC) & F.col("key").isNotNull())
     if records.isEmpty():
@@ -55,4 +56,4 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="state_key_skew", kinds=(KIND,), find=find)
+CHECKER = Checker(name="state_key_skew", kinds=(KIND,), check=check)

@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
-from checkers.views.mirror_spans import KEY, spans
+from checkers.views.keys import PARTITION
+from checkers.views.mirror_spans import spans
 from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="written_while_mirrored",
     severity=Severity.S1,
-    told="accepted writes while it was mirrored",
+    violation="accepted writes while it was mirrored",
     section=4,
     what="no client's write to the destination succeeds before the partition is stopped; the refusal gives the reason",
     limitations="partitions without recorded states; writers that the history does not record",
@@ -32,10 +33,10 @@ KIND = AnomalyKind(
 _UNCLEAR = ("UNKNOWN_SERVER_ERROR", "UNKNOWN", "_FAIL")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per value."""
     sends = t.sends.where("partition is not null and type in ('ok', 'fail') or outcome in ('acked', 'committed')")
-    rows = sends.join(F.broadcast(spans(t)), list(KEY))
+    rows = sends.join(F.broadcast(spans(t)), list(PARTITION))
     rows = rows.where("invoke_ns >= from_ns and coalesce(done_ns, invoke_ns) < coalesce(until_ns, 9223372036854775807)")
     # Also in a transaction that was aborted later: the append itself must be refused.
     accepted = (F.col("type") == "ok") | F.col("outcome").isin("acked", "committed")
@@ -64,4 +65,4 @@ def find(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="written_while_mirrored", kinds=(KIND,), find=find)
+CHECKER = Checker(name="written_while_mirrored", kinds=(KIND,), check=check)

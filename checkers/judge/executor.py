@@ -24,7 +24,6 @@ from checkers.base import ANOMALY_COLUMNS, Checker
 from checkers.spark.files import read_parquet, write_parquet
 from checkers.spark.scratch import row_count
 from checkers.spark.session import jvm_died
-from checkers.views import value_outcomes as fates
 from checkers.views.tables import Tables
 from harness.core.errors import ShatterError, StorageError
 from harness.core.owners import REMEMBERED
@@ -38,7 +37,7 @@ NOTHING = "there is nothing of this sort in the run"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered:
+class CheckerResults:
     """anomalies: everything found, read back from results/anomalies (None: nothing). unanswered: checker → why it gave
     no answer. failures: one sentence for each that failed. seconds: checker → wall time, including waits for other
     checkers and shared views."""
@@ -49,7 +48,7 @@ class Gathered:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
+def run_checkers(tables: Tables, chosen: Sequence[Checker]) -> CheckerResults:
     """Run the checkers and replace RUN/results/anomalies with their findings: one folder of Parquet files, or none.
 
     Raises StorageError when the results cannot be written; ShatterError when Spark's JVM has ended.
@@ -86,10 +85,10 @@ def gather(tables: Tables, chosen: Sequence[Checker]) -> Gathered:
             "run elsewhere"
         ) from error
     if not folder.exists():
-        return Gathered(anomalies=None, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
+        return CheckerResults(anomalies=None, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
     schema = ", ".join(f"`{name}` {kind}" for name, kind in ANOMALY_COLUMNS)
     found = read_parquet(tables.spark, schema, folder)
-    return Gathered(anomalies=found, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
+    return CheckerResults(anomalies=found, unanswered=unanswered, failures=tuple(failures), seconds=seconds)
 
 
 def _all(tables: Tables, chosen: Sequence[Checker], fresh: Path) -> list[tuple[str | None, float]]:
@@ -127,17 +126,17 @@ def _reason(error: BaseException) -> str:
     while cause is not None:
         said.append(str(cause.toString()))
         cause = cause.getCause()
-    told = [text.strip().splitlines()[0][:300] for text in said if text.strip()]
-    chosen = next((line for line in told if ".parquet" in line), told[-1] if told else "no reason given")
+    lines = [text.strip().splitlines()[0][:300] for text in said if text.strip()]
+    chosen = next((line for line in lines if ".parquet" in line), lines[-1] if lines else "no reason given")
     return f"{type(error).__name__}: {chosen}"
 
 
 def _run(checker: Checker, tables: Tables, fresh: Path) -> bool:
     """Store one checker's findings as fresh/CHECKER-N.parquet; False when there was nothing to check."""
-    if checker.name in fates.CHECKERS and checker.name in tables.unsuspected:
-        return checker.name != "torn_transaction" or tables.facts.transactional
+    if checker.skip is not None and checker.skip(tables):
+        return True
     own = fresh / checker.name
-    found = checker.find(tables)
+    found = checker.check(tables)
     if found is None:
         return False
     if not tables.large:

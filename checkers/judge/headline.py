@@ -32,9 +32,9 @@ class Found:
 
 def headline(verdict: str, why: str, found: Iterable[Found]) -> str:
     """One line that begins with the verdict, or with `broken as predicted`. why: the reasons of an unknown verdict."""
-    told = [f for f in found if f.kind.severity is not Severity.UNKNOWN]
+    counted = [f for f in found if f.kind.severity is not Severity.UNKNOWN]
     never, expected, allowed = (
-        [f for f in told if f.level is level] for level in (Level.NEVER, Level.EXPECTED, Level.ALLOWED)
+        [f for f in counted if f.level is level] for level in (Level.NEVER, Level.EXPECTED, Level.ALLOWED)
     )
     if verdict == "unknown":
         return _cut(f"{verdict}: {why}")
@@ -51,7 +51,7 @@ def headline(verdict: str, why: str, found: Iterable[Found]) -> str:
 
 def why_green(contract: Contract, found: Sequence[Found]) -> str:
     """Why a verdict is valid: the contract's reasons for allowing the findings, or that it predicts more."""
-    clauses = [clause for told in contract.clauses.values() for clause in told]
+    clauses = [clause for counted in contract.clauses.values() for clause in counted]
     predicted = any(clause.level is Level.EXPECTED for clause in clauses)
     parts = [NOTHING]
     if predicted and not any(f.level is Level.EXPECTED for f in found):
@@ -72,7 +72,7 @@ def _named(found: Sequence[Found], *, always_count: bool = False) -> str:
         clusters = sorted({f.cluster for f in mine if f.cluster})
         who = " and ".join(clusters) or "the system"
         count = f", {_sum(mine):,}" if always_count or len(kinds) > 1 else ""
-        parts.append(f"{who} {kind.told or kind.name} ({kind.severity}{count})")
+        parts.append(f"{who} {kind.violation or kind.name} ({kind.severity}{count})")
     more = len(kinds) - MOST_KINDS
     return ", ".join(parts) + (f" and {more} more kind{'s' if more > 1 else ''}" if more > 0 else "")
 

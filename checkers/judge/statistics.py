@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from checkers.views.decided import asked
-from checkers.views.mirrored_values import bounds, carried
+from checkers.views.mirrored_values import bounds, mirrored_values
 from checkers.views.mirroring import PAIR
 from checkers.views.tables import Tables
 from harness.history.store import StoredRun
 
 
-def figures(t: Tables) -> dict[str, Any]:
+def figures(t: Tables) -> dict[str, int]:
     """Counts over the whole run; keys read as labels.
 
     The greatest lag is the largest `lag` in any snapshot of the mirror (records, summed over its partitions).
     """
     events = sorted(t.facts.counts.items())
-    found: dict[str, Any] = {f"{f} {kind}": count for (f, kind), count in events if kind in ("ok", "fail", "info")}
+    found: dict[str, int] = {f"{f} {kind}": count for (f, kind), count in events if kind in ("ok", "fail", "info")}
     if t.has("mirror_states"):
-        looks = (
+        snapshots = (
             t.table("mirror_states").where("lag is not null").groupBy("mirror", "time_ns").agg(F.sum("lag").alias("n"))
         )
-        most = looks.agg(F.max("n").alias("n")).collect()[0]["n"]
+        most = snapshots.agg(F.max("n").alias("n")).collect()[0]["n"]
         if most is not None:
             found["greatest lag of the mirror, records"] = most
-    found |= left_behind(t)
+    found |= recovery_point(t)
     if t.has("faults"):
         steps = t.table("faults").where("action in ('inject', 'bit', 'skip')")
         counts = {row["action"]: row["n"] for row in steps.groupBy("action").agg(_proven().alias("n")).collect()}
@@ -36,19 +35,19 @@ def figures(t: Tables) -> dict[str, Any]:
         found["faults that bit"] = counts.get("bit", 0)
         if counts.get("skip"):
             found["faults skipped"] = counts["skip"]
-    carried = t.carried_under_faults
-    if carried.faults:
-        found["carried under faults, records (least of any fault)"] = min(f.records for f in carried.faults)
-        found["carried under faults, partitions"] = carried.partitions
+    mirrored = t.carried_under_faults
+    if mirrored.faults:
+        found["carried under faults, records (least of any fault)"] = min(f.records for f in mirrored.faults)
+        found["carried under faults, partitions"] = mirrored.partitions
     return found
 
 
-def left_behind(t: Tables) -> dict[str, int]:
+def recovery_point(t: Tables) -> dict[str, int]:
     """The recovery point of stops (RPO): records, and transactions, that had been acknowledged on the source when the
     stop was requested and are not visible on the destination."""
     if not t.has("mirror_states") or t.table("mirror_states").where("state = 'STOPPED'").isEmpty():
         return {}
-    values, stops = carried(t), bounds(t)
+    values, stops = mirrored_values(t), bounds(t)
     if values is None or stops is None:
         return {}
     sent = t.sends.where("outcome in ('acked', 'committed') and partition is not null")
@@ -71,7 +70,7 @@ def left_behind(t: Tables) -> dict[str, int]:
     return found
 
 
-def _proven() -> Any:
+def _proven() -> Column:
     return F.countDistinct(F.when(F.coalesce(F.col("ok"), F.lit(True)), F.col("fault_id")))
 
 

@@ -17,12 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.keys import PARTITION
+from checkers.views.tables import Tables
 
 KIND = AnomalyKind(
     name="pid_swallowed",
     severity=Severity.S1,
-    told="treated new writes as duplicates",
+    violation="treated new writes as duplicates",
     section=3,
     what="an acknowledged local write is at its offset, not deduplicated against a mirrored producer's state",
     limitations="the cause, where the log does not state sequences",
@@ -31,7 +32,7 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination, at the acknowledged offset."""
     chain = [source for source, _ in t.mirror_pairs]
     return union([_swallowed(t, chain[: n + 1], destination) for n, (_, destination) in enumerate(t.mirror_pairs)])
@@ -71,4 +72,4 @@ def _swallowed(t: Tables, sources: Sequence[str], destination: str) -> DataFrame
     )
 
 
-CHECKER = Checker(name="pid_swallowed", kinds=(KIND,), find=find)
+CHECKER = Checker(name="pid_swallowed", kinds=(KIND,), check=check)

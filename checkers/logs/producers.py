@@ -17,10 +17,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
+from checkers.views.keys import PARTITION
 from checkers.views.log_comparison import batch_pairs
 from checkers.views.mirrored_values import bounds
 from checkers.views.mirroring import PAIR, keeps_offsets, keeps_producer_ids
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.tables import Tables
 from checkers.views.txn_batches import MARKERS, counting_batches
 
 _NEEDS = ("batches", "records", "log_ends")
@@ -30,7 +31,7 @@ _WRAP = 1 << 31
 COLLISION = AnomalyKind(
     name="pid_collision",
     severity=Severity.S1,
-    told="held two producers under one id",
+    violation="held two producers under one id",
     section=3,
     what="between two resets one (partition, producer id, epoch) belongs to one producer, and a sequence to one value",
     limitations="a collision that left nothing in the log, because the broker dropped it as a duplicate",
@@ -40,7 +41,7 @@ COLLISION = AnomalyKind(
 GAP = AnomalyKind(
     name="sequence_gap",
     severity=Severity.S1,
-    told="had holes in the sequences of producers",
+    violation="had holes in the sequences of producers",
     section=3,
     what="the sequences of one (partition, producer id, epoch) are contiguous, and those of a later epoch begin at 0",
     limitations="before the first batch that is still there; compacted topics; a new epoch after offsets that "
@@ -51,7 +52,7 @@ GAP = AnomalyKind(
 EPOCH = AnomalyKind(
     name="epoch_regressed",
     severity=Severity.S2,
-    told="let producer epochs go back",
+    violation="let producer epochs go back",
     section=3,
     what="producer epochs, and coordinator epochs of markers, do not go back",
     limitations="epochs between a producer's batches; writes after a marker are late_write's",
@@ -61,7 +62,7 @@ EPOCH = AnomalyKind(
 NEGATIVE = AnomalyKind(
     name="pid_negative",
     severity=Severity.S2,
-    told="held producer ids below -1",
+    violation="held producer ids below -1",
     section=3,
     what="no producer id is below -1, and where ids are rewritten markers are rewritten alike",
     limitations="rewritten ids that stay positive and consistent",
@@ -70,7 +71,7 @@ NEGATIVE = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the cluster whose log shows them."""
     collisions = _collisions(t)
     return union([collisions, _gaps(t), _epochs(t), _negative(t), _unlike(t)])
@@ -107,15 +108,15 @@ def _batches(t: Tables) -> DataFrame:
     return found
 
 
-def _ahead() -> Column:
+def _jump() -> Column:
     """By how much a batch's first sequence is ahead of the expected one, modulo 2^31."""
     return (F.col("base_sequence").cast("bigint") - F.col("before_sequence") - 1 + _WRAP) % _WRAP
 
 
 def _jumps(t: Tables) -> DataFrame:
-    """Batches whose sequence does not follow the one before, with `ahead`."""
+    """Batches whose sequence does not follow the one before, with `jump`."""
     rows = _batches(t).where("base_sequence >= 0 and before_sequence is not null")
-    return rows.withColumn("ahead", _ahead()).where("ahead != 0")
+    return rows.withColumn("jump", _jump()).where("jump != 0")
 
 
 def _collisions(t: Tables) -> DataFrame:
@@ -197,7 +198,7 @@ def _shared(t: Tables) -> DataFrame:
 def _two_values(t: Tables) -> DataFrame:
     """Keys with one sequence that stands for two values. Only batches that go back can cause it, so only the records of
     their keys are checked."""
-    back = _jumps(t).where(F.col("ahead") > _WRAP // 2).select(*_KEY).distinct()
+    back = _jumps(t).where(F.col("jump") > _WRAP // 2).select(*_KEY).distinct()
     rows = _records(t).where("sequence >= 0").join(back, list(_KEY), "left_semi")
     twice = rows.groupBy(*_KEY, "sequence").agg(
         F.count_distinct("value").alias("values"), F.max_by(F.struct("offset", "value"), "offset").alias("last")
@@ -292,10 +293,10 @@ def _unlike(t: Tables) -> DataFrame | None:
     if where is None or not keeps_offsets(t) or keeps_producer_ids(t):
         return None
     both = where.where("from_log and b_end is not null")
-    look = both.select(
+    compared = both.select(
         *PAIR, F.greatest("a_start", "b_start").alias("low"), F.least("a_end", "b_end", "bound").alias("high")
     )
-    rows = batch_pairs(t, look).where("a is not null and b is not null and a.producer_id != -1")
+    rows = batch_pairs(t, compared).where("a is not null and b is not null and a.producer_id != -1")
     ids = rows.groupBy(*PAIR, F.col("a.producer_id").alias("own")).agg(
         F.array_sort(F.collect_set("b.producer_id")).alias("ids"), F.min("base_offset").alias("offset")
     )
@@ -314,4 +315,4 @@ def _unlike(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="producers", kinds=(COLLISION, GAP, EPOCH, NEGATIVE), find=find)
+CHECKER = Checker(name="producers", kinds=(COLLISION, GAP, EPOCH, NEGATIVE), check=check)

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.keys import PARTITION
 from checkers.views.mirrored_values import bounds
 from checkers.views.mirroring import PAIR, keeps_offsets
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.tables import Tables
 from checkers.views.txn_batches import txn_batches, txn_names
 
 _NEEDS = ("batches", "records", "log_ends")
@@ -30,7 +31,7 @@ _BLOCK = 1024  # offsets
 LATE = AnomalyKind(
     name="late_write",
     severity=Severity.S1,
-    told="stored data of transactions after their markers",
+    violation="stored data of transactions after their markers",
     section=3,
     what="no data of a transaction comes after its marker",
     limitations="late data of an unnamed transaction under an unchanged epoch",
@@ -40,7 +41,7 @@ LATE = AnomalyKind(
 MISSING = AnomalyKind(
     name="marker_missing",
     severity=Severity.S1,
-    told="left transactions without a marker",
+    violation="left transactions without a marker",
     section=3,
     what="each transaction in the log ends in a marker, at most one timeout after its last batch",
     limitations="a transaction that was still within its timeout at the last snapshot; second markers",
@@ -50,7 +51,7 @@ MISSING = AnomalyKind(
 LSO = AnomalyKind(
     name="lso_wrong",
     severity=Severity.S2,
-    told="had a wrong last stable offset",
+    violation="had a wrong last stable offset",
     section=3,
     what="the last stable offset is at most the first open transaction's, and does not stall",
     limitations="states between two snapshots; logs without snapshots",
@@ -59,7 +60,7 @@ LSO = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the cluster whose log shows them; None without transactions."""
     if txn_batches(t).isEmpty():
         return None
@@ -239,13 +240,15 @@ def _lso_passed(t: Tables) -> DataFrame:
     later. Batches of a later leader epoch than the snapshot's may have replaced others.
     """
     block = F.floor(F.col("high_watermark") / _BLOCK)  # joined by block: a log has many transactions and many snapshots
-    looks = t.table("log_ends").where("last_stable is not null and high_watermark is not null")
-    looks = looks.select(*PARTITION, "last_stable", "high_watermark", "leader_epoch", "time_ns", block.alias("block"))
-    looks = looks.withColumnRenamed("leader_epoch", "at_epoch")
+    snapshots = t.table("log_ends").where("last_stable is not null and high_watermark is not null")
+    snapshots = snapshots.select(
+        *PARTITION, "last_stable", "high_watermark", "leader_epoch", "time_ns", block.alias("block")
+    )
+    snapshots = snapshots.withColumnRenamed("leader_epoch", "at_epoch")
     data = txn_batches(t).where("not control and end_offset is not null")
     data = data.select(*PARTITION, "producer", "end_offset", "leader_epoch", F.col("base_offset").alias("offset"))
     blocks = F.sequence(F.floor(F.col("offset") / _BLOCK), F.floor(F.col("end_offset") / _BLOCK))
-    rows = data.withColumn("block", F.explode(blocks)).join(looks, [*PARTITION, "block"])
+    rows = data.withColumn("block", F.explode(blocks)).join(snapshots, [*PARTITION, "block"])
     rows = rows.where("offset < last_stable and end_offset >= high_watermark and end_offset >= last_stable")
     rows = rows.where("leader_epoch <= at_epoch")
     found = rows.groupBy(*PARTITION, "offset", "producer", "end_offset").agg(
@@ -295,8 +298,8 @@ def _lso_stalled(t: Tables) -> DataFrame | None:
     if t.stored.imported:
         return None
     limit = _limit_ms(t) * 1_000_000
-    looks = t.table("log_ends").where("last_stable < high_watermark")
-    same = looks.groupBy(*PARTITION, F.col("last_stable").alias("offset")).agg(
+    snapshots = t.table("log_ends").where("last_stable < high_watermark")
+    same = snapshots.groupBy(*PARTITION, F.col("last_stable").alias("offset")).agg(
         (F.max("time_ns") - F.min("time_ns")).alias("took_ns"), F.max("high_watermark").alias("high_watermark")
     )
     return anomalies(
@@ -318,4 +321,4 @@ def _lso_stalled(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="transactions_log", kinds=(LATE, MISSING, LSO), find=find)
+CHECKER = Checker(name="transactions_log", kinds=(LATE, MISSING, LSO), check=check)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.decided import decided_in_time
-from checkers.views.mirrored_values import bounds, carried
+from checkers.views.mirrored_values import bounds, mirrored_values
 from checkers.views.mirroring import PAIR, keeps_offsets
 from checkers.views.tables import Tables
 
@@ -25,7 +25,7 @@ _NEEDS = ("records", "log_ends")
 ABORTED = AnomalyKind(
     name="aborted_set",
     severity=Severity.S2,
-    told="hid other records than its source from read_committed",
+    violation="hid other records than its source from read_committed",
     section=3,
     what="what read_committed hides below the cut is the same on source and destination",
     limitations="transactions undecided on the source at the last snapshot",
@@ -35,7 +35,7 @@ ABORTED = AnomalyKind(
 OUTCOME = AnomalyKind(
     name="transaction_outcome",
     severity=Severity.INFO,
-    told="ended transactions in another way than its source",
+    violation="ended transactions in another way than its source",
     section=3,
     what="a transaction committed on the source is committed on the destination, where its marker is below the cut or "
     "a stop had to wait for it: begun before, committed within 4 s, with a source that could be asked",
@@ -47,7 +47,7 @@ OUTCOME = AnomalyKind(
 CROSS = AnomalyKind(
     name="cross_partition",
     severity=Severity.INFO,
-    told="held parts of transactions at the stop",
+    violation="held parts of transactions at the stop",
     section=3,
     what="at the stop a transaction over several partitions is on the destination wholly or not at all",
     limitations="transactions whose records are not named; runs without a stop",
@@ -56,9 +56,9 @@ CROSS = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination; transactions are reported once each, with their first record."""
-    values, where = carried(t), bounds(t)
+    values, where = mirrored_values(t), bounds(t)
     if values is None or where is None:
         return None
     return union([_visible(values, where), _outcomes(t, values, where), _partial(t, values, where)])
@@ -166,4 +166,4 @@ def _partial(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None
     )
 
 
-CHECKER = Checker(name="transactions_mirrored", kinds=(ABORTED, OUTCOME, CROSS), find=find)
+CHECKER = Checker(name="transactions_mirrored", kinds=(ABORTED, OUTCOME, CROSS), check=check)

@@ -14,17 +14,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.failbacks import mirrored_back
 from checkers.views.log_comparison import batch_pairs, record_pairs, unequal_partitions
 from checkers.views.mirroring import PAIR
 from checkers.views.tables import Tables
-from checkers.views.turned import turned
 
 _REPORT = "(?i)discard|truncat"
 KIND = AnomalyKind(
     name="failback",
     after_healing=True,
     severity=Severity.S1,
-    told="differed after a failback, or discarded writes without a report",
+    violation="differed after a failback, or discarded writes without a report",
     section=2,
     what="after a failback both logs are identical, and every discarded acknowledged write is reported",
     limitations="records truncated below the cut and fetched again; unacknowledged writes",
@@ -34,9 +34,9 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the old source; None when nothing was mirrored back."""
-    back = turned(t)
+    back = mirrored_back(t)
     return None if back is None else union([_unequal(t, back), _unreported(t, back)])
 
 
@@ -97,4 +97,4 @@ def _unreported(t: Tables, back: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="failback", kinds=(KIND,), find=find)
+CHECKER = Checker(name="failback", kinds=(KIND,), check=check)

@@ -1,9 +1,9 @@
 """`offset_identity`, `gap_identity`, `unclean_divergence`, `topic_id`: compares the logs of an offset-preserving
 mirror.
 
-Judged only where the mirror promises it (capability `offset_identity`, contracts `cluster-mirror/*`), in the range
-[max(log starts), min(log ends, cut)) of each partition. A batch's leader epoch is not covered by its CRC and may be
-rewritten; where the mirror rewrites producer ids, these and the CRC may differ, and contents are compared by hash.
+Judged only where the mirror promises it (capability `offset_identity`), in the range [max(log starts), min(log ends,
+cut)) of each partition. A batch's leader epoch is not covered by its CRC and may be rewritten; where the mirror
+rewrites producer ids, these and the CRC may differ, and contents are compared by hash.
 Each difference is reported once, under its most specific kind: a lost record is `mirror_loss`, a lost marker
 `marker_missing`, everything after an unclean election `unclean_divergence`, other missing or extra offsets
 `gap_identity`, and different contents at one offset `offset_identity`. On compacted topics, where each broker cleans by
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
 from checkers.views.log_comparison import batch_pairs, record_pairs, unequal_partitions
-from checkers.views.mirrored_values import bounds, carried
+from checkers.views.mirrored_values import bounds, mirrored_values
 from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets, unclean_clusters
 from checkers.views.tables import Tables
 
@@ -29,7 +29,7 @@ _NEEDS = ("batches", "records", "log_ends")
 IDENTITY = AnomalyKind(
     name="offset_identity",
     severity=Severity.S1,
-    told="held other batches than its source at the same offsets",
+    violation="held other batches than its source at the same offsets",
     section=2,
     what="both logs hold the same at each offset: batch bounds, CRC, producer columns, control type",
     limitations="leader epochs, which a leader may rewrite; batch bounds on compacted topics",
@@ -39,7 +39,7 @@ IDENTITY = AnomalyKind(
 GAPS = AnomalyKind(
     name="gap_identity",
     severity=Severity.S1,
-    told="had other gaps than its source",
+    violation="had other gaps than its source",
     section=2,
     what="both logs hold the same set of offsets: gaps stay gaps",
     limitations="records of compacted topics that only one side holds: each broker cleans by itself",
@@ -50,7 +50,7 @@ UNCLEAN = AnomalyKind(
     name="unclean_divergence",
     after_healing=True,
     severity=Severity.S1,
-    told="kept what its source had discarded",
+    violation="kept what its source had discarded",
     section=2,
     what="after an unclean election the destination equals the source's new log, or the mirror says FAILED",
     limitations="an unclean election that was not recorded",
@@ -60,7 +60,7 @@ UNCLEAN = AnomalyKind(
 TOPIC_ID = AnomalyKind(
     name="topic_id",
     severity=Severity.S4,
-    told="had other topic IDs than its source",
+    violation="had other topic IDs than its source",
     section=2,
     what="topic IDs are equal on both clusters, where the mirror has that capability",
     limitations="topics without a single batch",
@@ -69,7 +69,7 @@ TOPIC_ID = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination."""
     if bounds(t) is None:
         return None
@@ -118,9 +118,9 @@ def _records(t: Tables) -> DataFrame | None:
 
     def build(_: Tables) -> DataFrame:
         suspect = unequal_partitions(batches).withColumn("suspect", F.lit(True))
-        look = where.join(F.broadcast(suspect), list(PAIR), "left").where("compacted or suspect")
-        rows = record_pairs(t, look.select(*PAIR, "low", "high", "compacted", *_NAMES))
-        named = look.select(*PAIR, "compacted", *_NAMES)
+        compared = where.join(F.broadcast(suspect), list(PAIR), "left").where("compacted or suspect")
+        rows = record_pairs(t, compared.select(*PAIR, "low", "high", "compacted", *_NAMES))
+        named = compared.select(*PAIR, "compacted", *_NAMES)
         return rows.join(F.broadcast(named), list(PAIR))
 
     return t.once("record_pairs", build)
@@ -150,9 +150,9 @@ def _diverged(t: Tables) -> DataFrame | None:
     longer = longer.withColumn(
         "high", F.when(~tail & (F.col("b_end") > F.col("a_end")), F.col("b_end")).otherwise(F.col("high"))
     )
-    look = longer.select(*PAIR, "low", "high")
-    batches = batch_pairs(t, look)
-    suspect = look.join(F.broadcast(unequal_partitions(batches)), list(PAIR), "left_semi")
+    compared = longer.select(*PAIR, "low", "high")
+    batches = batch_pairs(t, compared)
+    suspect = compared.join(F.broadcast(unequal_partitions(batches)), list(PAIR), "left_semi")
     records = record_pairs(t, suspect).select(*PAIR, "offset", F.lit("the record").alias("what"))
     of_batches = batches.where("differs is not null and differs != 'missing'")
     of_batches = of_batches.select(*PAIR, F.col("base_offset").alias("offset"), F.col("differs").alias("what"))
@@ -206,8 +206,8 @@ def _contents(t: Tables) -> DataFrame | None:
         F.concat(F.lit("the batches there have "), "differs").alias("what"),
     )
     # Where a batch at an offset is already reported, its records add nothing.
-    told = of_batches.select(*PAIR, "offset")
-    contents = records.where("a is not null and b is not null").join(told, [*PAIR, "offset"], "left_anti")
+    reported = of_batches.select(*PAIR, "offset")
+    contents = records.where("a is not null and b is not null").join(reported, [*PAIR, "offset"], "left_anti")
     # Batches with equal CRCs cannot hold unequal records; unequal batches are reported above.
     contents = contents.where("compacted") if _crcs_known(t) else _before_divergence(t, contents, "offset")
     moved = moved_values(t)
@@ -239,7 +239,7 @@ def _crcs_known(t: Tables) -> bool:
 
 
 def _gaps(t: Tables) -> DataFrame | None:
-    records, values = _records(t), carried(t)
+    records, values = _records(t), mirrored_values(t)
     if records is None or values is None:
         return None
     one_sided = _before_divergence(t, records.where("(a is null or b is null) and not compacted"), "offset")
@@ -276,7 +276,7 @@ def moved_values(t: Tables) -> DataFrame | None:
 
 
 def _moved(t: Tables) -> DataFrame | None:
-    where, values = ranges(t), carried(t)
+    where, values = ranges(t), mirrored_values(t)
     if where is None or values is None:
         return None
     both = values.where("a_all = 1 and b_all = 1 and b_first is not null and a_any != b_first")
@@ -327,4 +327,4 @@ def _topic_ids(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="mirror_identity", kinds=(IDENTITY, GAPS, UNCLEAN, TOPIC_ID), find=find)
+CHECKER = Checker(name="mirror_identity", kinds=(IDENTITY, GAPS, UNCLEAN, TOPIC_ID), check=check)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.mirror.mirror_identity import diverged
-from checkers.views.mirrored_values import VALUE, bounds, carried, explained_copies
+from checkers.views.mirrored_values import VALUE, bounds, explained_copies, mirrored_values
 from checkers.views.mirroring import PAIR, compacted_on
 from checkers.views.tables import Tables
 
@@ -31,7 +31,7 @@ LOSS = AnomalyKind(
     name="mirror_loss",
     after_healing=True,
     severity=Severity.S1,
-    told="lacked records of its source",
+    violation="lacked records of its source",
     section=2,
     what="every record of the source below the cut, neither expired nor compacted away, is on the destination",
     limitations="tombstones; what B's own retention deleted; the tail of an imported history without a cut or lag 0",
@@ -41,7 +41,7 @@ LOSS = AnomalyKind(
 DUPLICATE = AnomalyKind(
     name="mirror_duplicate",
     severity=Severity.S1,
-    told="held records of its source twice",
+    violation="held records of its source twice",
     section=2,
     what="each record of the source is on the destination once",
     limitations="copies of records that the source no longer holds",
@@ -51,7 +51,7 @@ DUPLICATE = AnomalyKind(
 REORDER = AnomalyKind(
     name="mirror_reorder",
     severity=Severity.S2,
-    told="held records out of the order of its source",
+    violation="held records out of the order of its source",
     section=2,
     what="the first copies on the destination are in the order of the source, partition by partition",
     limitations="order across partitions; order among records of which one was lost",
@@ -60,17 +60,19 @@ REORDER = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination, at the source's offset (loss), or at the destination's (duplicate, reorder)."""
-    values, where = carried(t), bounds(t)
+    values, where = mirrored_values(t), bounds(t)
     if values is None or where is None:
         return None
     return union([_losses(t, values, where), _duplicates(t, values, where), _disorder(t, values, where)])
 
 
 def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
-    missing = values.where("need > have").join(F.broadcast(where), list(PAIR))
-    missing = missing.withColumn("offset", F.when(F.col("have") == 0, F.col("a_first")).otherwise(F.col("a_last")))
+    missing = values.where("expected_copies > mirrored_copies").join(F.broadcast(where), list(PAIR))
+    missing = missing.withColumn(
+        "offset", F.when(F.col("mirrored_copies") == 0, F.col("a_first")).otherwise(F.col("a_last"))
+    )
     sent = t.sends.where("offset is not null and done_ns is not null and outcome in ('acked', 'committed')")
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "done_ns", "done_index")
     missing = missing.join(sent, ["source", *PAIR[2:], "value"], "left").dropDuplicates([*VALUE])
@@ -80,8 +82,10 @@ def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     lost = missing.where((F.col("offset") < F.col("bound")) | said_done)
     lost = _without_expired_on_destination(t, lost)
     lost = _without_compacted(t, lost)
-    if t.life_windows is not None:  # records may have been deleted with the destination's topic
-        gone = t.life_windows.select(F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic"))
+    if t.incarnation_windows is not None:  # records may have been deleted with the destination's topic
+        gone = t.incarnation_windows.select(
+            F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic")
+        )
         lost = lost.join(gone, ["destination", "destination_topic"], "left_anti")
     divergences = diverged(t)
     if divergences is not None:  # reported as `unclean_divergence`, with everything that differs
@@ -120,7 +124,7 @@ def _without_expired_on_destination(t: Tables, lost: DataFrame) -> DataFrame:
     deletes = deletes.distinct().withColumn("deletes", F.lit(True))
     lost = lost.join(F.broadcast(deletes), ["destination", "destination_topic"], "left")
     gone = F.col("deletes") & (F.col("b_start") > 0)
-    gone = gone & (F.col("first_carried").isNull() | (F.col("offset") < F.col("first_carried")))
+    gone = gone & (F.col("first_mirrored").isNull() | (F.col("offset") < F.col("first_mirrored")))
     return lost.where(~F.coalesce(gone, F.lit(False)))
 
 
@@ -143,11 +147,15 @@ def _without_compacted(t: Tables, lost: DataFrame) -> DataFrame:
 
 
 def _duplicates(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
-    several = values.where("need > 0 and have > need").join(F.broadcast(where), list(PAIR))
+    several = values.where("expected_copies > 0 and mirrored_copies > expected_copies").join(
+        F.broadcast(where), list(PAIR)
+    )
     explained = explained_copies(t)
     if explained is not None:
         flagged = explained.withColumnRenamed("copies", "explained")
-        several = several.join(flagged, list(VALUE), "left").where("have - coalesce(explained, 0) > need")
+        several = several.join(flagged, list(VALUE), "left").where(
+            "mirrored_copies - coalesce(explained, 0) > expected_copies"
+        )
     local = t.sends.select(F.col("cluster").alias("destination"), "value").distinct()
     several = several.join(local, ["destination", "value"], "left_anti")
     return anomalies(
@@ -156,22 +164,22 @@ def _duplicates(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
         cluster="destination",
         topic="destination_topic",
         offset="b_last",
-        rank=-F.col("have"),
+        rank=-F.col("mirrored_copies"),
         explain=sentence(
             "%s of %s-%s is %s times on %s (first at %s, last at %s) and %s times on %s (at %s)",
-            *("value", "destination_topic", "partition", "have", "destination", "b_first", "b_last"),
-            *("need", "source", "a_first"),
+            *("value", "destination_topic", "partition", "mirrored_copies", "destination", "b_first", "b_last"),
+            *("expected_copies", "source", "a_first"),
         ),
     )
 
 
 def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
-    both = values.where("need > 0 and have > 0").withColumn("b_at", F.col("b_first"))
+    both = values.where("expected_copies > 0 and mirrored_copies > 0").withColumn("b_at", F.col("b_first"))
     explained = explained_copies(t)
     if explained is not None:
         both = both.join(explained.drop("copies").withColumn("explained", F.lit(True)), list(VALUE), "left")
         # With more than one unexplained copy the order of the others is unknown.
-        both = both.where("explained is null or have = need + 1")
+        both = both.where("explained is null or mirrored_copies = expected_copies + 1")
         both = both.withColumn("b_at", F.when(F.col("explained"), F.col("b_last")).otherwise(F.col("b_at")))
     order = Window.partitionBy(*PAIR).orderBy("a_first")
     lagged = {"before": "value", "before_from": "a_first", "before_at": "b_at"}
@@ -192,4 +200,4 @@ def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="mirror_records", kinds=(LOSS, DUPLICATE, REORDER), find=find)
+CHECKER = Checker(name="mirror_records", kinds=(LOSS, DUPLICATE, REORDER), check=check)

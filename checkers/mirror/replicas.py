@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, sentence, union
-from checkers.views.tables import PARTITION, REPLICA, Tables
+from checkers.views.keys import PARTITION, REPLICA
+from checkers.views.tables import Tables
 
 DIVERGENCE = AnomalyKind(
     name="replica_divergence",
     severity=Severity.S1,
-    told="had replicas that differ",
+    violation="had replicas that differ",
     section=2,
     what="all replicas of a partition hold equal batches below the high watermark, after quiet",
     limitations="differences that were gone at the last snapshot; differences above the high watermark",
@@ -30,7 +31,7 @@ DIVERGENCE = AnomalyKind(
 CRC = AnomalyKind(
     name="crc_invalid",
     severity=Severity.S1,
-    told="stored batches with a wrong CRC",
+    violation="stored batches with a wrong CRC",
     section=2,
     what="the CRC32C stored in every batch is that of its bytes",
     limitations="base offset and leader epoch, which Kafka's CRC does not cover",
@@ -40,7 +41,7 @@ CRC = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Divergence is reported per differing offset, for all replicas together; a wrong CRC per batch and replica."""
     return union([_divergence(t), _crc(t)])
 
@@ -87,7 +88,7 @@ def _divergence(t: Tables) -> DataFrame | None:
     )
 
 
-def _unequal_records(t: Tables, records: DataFrame, told: DataFrame) -> DataFrame | None:
+def _unequal_records(t: Tables, records: DataFrame, reported: DataFrame) -> DataFrame | None:
     """Unequal records of replicas at one offset, where batches do not show it: no CRC is known, or the topic is
     compacted."""
     unknown = not t.table("batches").where("crc is null").isEmpty()
@@ -104,7 +105,7 @@ def _unequal_records(t: Tables, records: DataFrame, told: DataFrame) -> DataFram
         F.min("value").alias("value"),
         F.array_join(F.array_sort(F.collect_set(F.coalesce("value", "control_type"))), ", ").alias("values"),
     )
-    forms = forms.where("forms > 1").join(told.select(*PARTITION, "offset"), [*PARTITION, "offset"], "left_anti")
+    forms = forms.where("forms > 1").join(reported.select(*PARTITION, "offset"), [*PARTITION, "offset"], "left_anti")
     return forms.select(*PARTITION, "offset", "value", F.concat(F.lit("they hold "), "values").alias("what"))
 
 
@@ -143,4 +144,4 @@ def _crc(t: Tables) -> DataFrame | None:
     )
 
 
-CHECKER = Checker(name="replicas", kinds=(DIVERGENCE, CRC), find=find)
+CHECKER = Checker(name="replicas", kinds=(DIVERGENCE, CRC), check=check)

@@ -11,15 +11,15 @@ own first record; what a cleaner may have removed from a compacted topic; a repo
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
-from checkers.views.life_ids import with_life
-from checkers.views.lives import undecided, with_ended
-from checkers.views.mirrored_values import VALUE, bounds, carried
+from checkers.views.incarnations import undecided, with_ended
+from checkers.views.mirrored_values import VALUE, bounds, mirrored_values
 from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets
 from checkers.views.tables import Tables
+from checkers.views.topic_ids import with_era_of_log
 
 _REPORT = r"(?i)gap|expire|retention|log.?start|out.?of.?range|truncat"
 
@@ -27,7 +27,7 @@ KIND = AnomalyKind(
     name="retention_gap",
     after_healing=True,
     severity=Severity.S1,
-    told="skipped expired records without a report",
+    violation="skipped expired records without a report",
     section=2,
     what="when the source's log start passes the destination's end, the gap is reported",
     limitations="records without an acknowledgement; reports that went only to the mirror's own log",
@@ -36,13 +36,13 @@ KIND = AnomalyKind(
 )
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One anomaly per partition, at the first missing offset of the source."""
-    values, where = carried(t), bounds(t)
+    values, where = mirrored_values(t), bounds(t)
     if values is None or where is None:
         return None
     missing = _expired_unseen(t, values, where)
-    gaps = _seen_in_looks(t, where) if keeps_offsets(t) else None
+    gaps = _seen_in_snapshots(t, where) if keeps_offsets(t) else None
     if gaps is not None:  # records above the cut, or above all that was mirrored, were not skipped
         gaps = gaps.join(F.broadcast(where.select(*PAIR, "bound")), list(PAIR)).where("first < bound").drop("bound")
     rows = missing if gaps is None else missing.unionByName(gaps)
@@ -77,7 +77,7 @@ def find(t: Tables) -> DataFrame | None:
 def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     """Acknowledged records below the source's log start that the destination never had: PAIR, first, last, count, …"""
     sent = t.sends.where("offset is not null and outcome in ('acked', 'committed')")
-    if t.life_windows is not None:  # a recreated topic has other offsets
+    if t.incarnation_windows is not None:  # a recreated topic has other offsets
         newest = Window.partitionBy("cluster", "topic")
         sent = sent.where(~undecided()).withColumn("newest", F.max("era").over(newest)).where("era = newest")
     compacted = compacted_on(t, *(destination for _, destination in t.mirror_pairs))
@@ -91,7 +91,7 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     oldest = F.min(F.when(F.col("there"), F.col("offset"))).over(Window.partitionBy(*PAIR))
     gone = gone.withColumn("first_there", oldest).where("there is null")
     # A destination that also expires data may have had them, unless it still holds older ones.
-    gone = gone.where("b_start = 0 or offset >= coalesce(first_there, first_carried, a_start)")
+    gone = gone.where("b_start = 0 or offset >= coalesce(first_there, first_mirrored, a_start)")
     return gone.groupBy(*PAIR).agg(
         F.min("offset").alias("first"),
         F.max("offset").alias("last"),
@@ -101,19 +101,19 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     )
 
 
-def _seen_in_looks(t: Tables, where: DataFrame) -> DataFrame:
+def _seen_in_snapshots(t: Tables, where: DataFrame) -> DataFrame:
     """Gaps that snapshots of both logs show: PAIR, first, last (offsets), count (null), value, done_index (null)."""
-    looks = with_ended(t, with_life(t, t.table("log_ends"))).where("not ended")
-    looks = looks.withColumn("origin_topic", t.canonical())
-    looks = looks.where("broker is null or leader is null or broker = leader or broker < 0")
+    snapshots = with_ended(t, with_era_of_log(t, t.table("log_ends"))).where("not ended")
+    snapshots = snapshots.withColumn("origin_topic", t.canonical())
+    snapshots = snapshots.where("broker is null or leader is null or broker = leader or broker < 0")
     keys = where.where("from_log").select(*PAIR)
-    a = looks.join(F.broadcast(keys), (F.col("cluster") == keys.source) & _same(looks, keys)).select(
+    a = snapshots.join(F.broadcast(keys), (F.col("cluster") == keys.source) & _same(snapshots, keys)).select(
         *(keys[c] for c in PAIR),
         "time_ns",
         F.col("log_start").alias("a_start"),
         F.lit(None).cast("long").alias("b_end"),
     )
-    b = looks.join(F.broadcast(keys), (F.col("cluster") == keys.destination) & _same(looks, keys)).select(
+    b = snapshots.join(F.broadcast(keys), (F.col("cluster") == keys.destination) & _same(snapshots, keys)).select(
         *(keys[c] for c in PAIR), "time_ns", F.lit(None).cast("long").alias("a_start"), F.col("log_end").alias("b_end")
     )
     so_far = Window.partitionBy(*PAIR).orderBy("time_ns").rowsBetween(Window.unboundedPreceding, 0)
@@ -144,8 +144,8 @@ def _never_there(t: Tables, rows: DataFrame) -> DataFrame:
     return rows.join(held, [*same, rows["b"].between(held["low"], held["high"])], "left_anti")
 
 
-def _same(looks: DataFrame, keys: DataFrame):  # type: ignore[no-untyped-def]
-    return (looks.origin_topic == keys.origin_topic) & (looks.partition == keys.partition)
+def _same(snapshots: DataFrame, keys: DataFrame) -> Column:
+    return (snapshots.origin_topic == keys.origin_topic) & (snapshots.partition == keys.partition)
 
 
-CHECKER = Checker(name="retention_gap", kinds=(KIND,), find=find)
+CHECKER = Checker(name="retention_gap", kinds=(KIND,), check=check)

@@ -1,10 +1,10 @@
-"""`stop_cut`: the state in which a stop leaves the destination's log, by the design revision of the mirror.
+"""`stop_cut`: the state in which a stop leaves the destination's log, by the design of the mirror.
 
-For every revision: the log reaches the recorded cut, nothing of the source is at or above it, and no local write is
-below it. Where open transactions are closed at the stop (2026-07, strict): each one gets exactly one ABORT at or above
-the cut and before the first local write; where the log is truncated to its last stable offset (2026-03, 2026-05): none
-is open below the cut. A producer id reset comes after those markers and before the first local write, once; revisions
-2026-05 and 2026-07 demand it.
+For every design: the log reaches the recorded cut, nothing of the source is at or above it, and no local write is below
+it. Where the log is truncated to its last stable offset (capability `truncating_stop`), no transaction is open below
+the cut; elsewhere open transactions are closed at the stop: each one gets exactly one ABORT at or above the cut and
+before the first local write. A producer id reset comes after those markers and before the first local write, once;
+designs with the capability `pid_reset` demand it.
 
 Cannot see: what an in-sync replica held at the very moment of the stop (a snapshot may come later); a reset that stock
 brokers store and ignore (that is a capability); stops of mirrors that do not preserve offsets.
@@ -16,17 +16,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, sentence, union
-from checkers.views.mirrored_values import bounds, carried
-from checkers.views.mirroring import PAIR, contract_name, keeps_offsets
+from checkers.views.mirrored_values import bounds, mirrored_values
+from checkers.views.mirroring import PAIR, designed, keeps_offsets
 from checkers.views.tables import Tables
 from checkers.views.txn_batches import producer_key, txn_batches
 
-_TRUNCATING = ("kip-2026-03", "kip-2026-05")
-_RESETTING = ("kip-2026-05", "kip-2026-07")
 KIND = AnomalyKind(
     name="stop_cut",
     severity=Severity.S1,
-    told="was not cut at the stop as its design says",
+    violation="was not cut at the stop as its design says",
     section=2,
     what="at the stop the destination ends at the cut, open transactions are closed once, then ids are reset",
     limitations="the time between the stop and the next snapshot; whether brokers honour the reset",
@@ -36,14 +34,9 @@ KIND = AnomalyKind(
 )
 
 
-def design(t: Tables) -> str:
-    """The design revision, e.g. kip-2026-07 or strict: from the test, else from the contract's name."""
-    return t.meta.test.design or contract_name(t).partition("/")[2] or "strict"
-
-
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """Anomalies on the destination; None where no offset-preserving mirror was stopped."""
-    where, values = bounds(t), carried(t)
+    where, values = bounds(t), mirrored_values(t)
     if where is None or values is None or not keeps_offsets(t):
         return None
     stopped = where.where("stopped and b_end is not null")
@@ -143,7 +136,7 @@ def _transactions(t: Tables, batches: DataFrame, open_: DataFrame, stopped: Data
         F.count(F.when(F.col("control_type") == "ABORT", 1)).alias("aborts"), F.count("*").alias("markers")
     )
     rows = open_.join(counts, [*PAIR, "producer"], "left").fillna(0, ["aborts", "markers"])
-    if design(t) in _TRUNCATING:
+    if designed(t, "truncating_stop"):
         rows = rows.withColumn("what", sentence("the transaction of producer %s is open below the cut", "producer"))
     else:
         rows = rows.where("aborts != 1 or markers != 1").withColumn(
@@ -171,7 +164,7 @@ def _resets(t: Tables, log: DataFrame, open_: DataFrame, stopped: DataFrame) -> 
         F.max(F.when(marker, F.col("offset"))).alias("marker"),
     )
     rows = stopped.join(found, list(PAIR), "left").fillna(0, ["resets"])
-    demanded = design(t) in _RESETTING and t.meta.test.mirror_options.get("pid_reset_record", "on") == "on"
+    demanded = designed(t, "pid_reset") and t.meta.test.mirror_options.get("pid_reset_record", "on") == "on"
     missing = F.lit(demanded) & F.col("first_local").isNotNull() & (F.col("resets") == 0)
     what = (
         F.when(F.col("resets") > 1, sentence("%s producer id resets, not one", "resets"))
@@ -184,4 +177,4 @@ def _resets(t: Tables, log: DataFrame, open_: DataFrame, stopped: DataFrame) -> 
     return rows.where("what is not null").select(*_COLUMNS)
 
 
-CHECKER = Checker(name="stop_cut", kinds=(KIND,), find=find)
+CHECKER = Checker(name="stop_cut", kinds=(KIND,), check=check)

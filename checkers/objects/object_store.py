@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.tables import PARTITION, Tables
+from checkers.views.keys import PARTITION
+from checkers.views.tables import Tables
 
 _SOURCES = ("KIP-1150", "KIP-1163", "KIP-405")
 ORPHANS = AnomalyKind(
     name="orphan_objects",
     severity=Severity.S4,
-    told="kept objects that nothing references",
+    violation="kept objects that nothing references",
     section=5,
     what="objects that no metadata references are deleted within some cleaning cycles",
     limitations="the contents of objects; objects younger than the grace",
@@ -33,7 +34,7 @@ ORPHANS = AnomalyKind(
 DELETED = AnomalyKind(
     name="referenced_deleted",
     severity=Severity.S1,
-    told="lost objects that metadata references",
+    violation="lost objects that metadata references",
     section=5,
     what="no object disappears while metadata references it",
     limitations="an object that was overwritten",
@@ -44,7 +45,7 @@ DELETED = AnomalyKind(
 STALE = AnomalyKind(
     name="stale_commit",
     severity=Severity.S1,
-    told="accepted batches of an old broker epoch",
+    violation="accepted batches of an old broker epoch",
     section=5,
     what="no batch of a broker's old epoch is accepted",
     limitations="unrecorded registrations",
@@ -54,7 +55,7 @@ STALE = AnomalyKind(
 BARRIER = AnomalyKind(
     name="commit_barrier",
     severity=Severity.S1,
-    told="showed transactions without all of their records",
+    violation="showed transactions without all of their records",
     section=5,
     what="when a transaction is visible, every acknowledged record of it is",
     limitations="records whose acknowledged offset is unknown",
@@ -65,7 +66,7 @@ GRACE_S, CYCLES = 600.0, 2
 KEY = ("cluster", "object")
 
 
-def find(t: Tables) -> DataFrame | None:
+def check(t: Tables) -> DataFrame | None:
     """One row per object, commit, and acknowledged record that came too late."""
     stored = t.has("objects")
     return union([_orphans(t) if stored else None, _deleted(t) if stored else None, _stale(t), _barrier(t)])
@@ -78,15 +79,19 @@ def _named(t: Tables) -> DataFrame:
     return refs.select(*KEY, "time_ns", (F.col("event") == "commit").alias("named"))
 
 
-def _last_look(t: Tables) -> DataFrame:
-    looks = t.table("objects").where("event = 'look'")
-    return looks.groupBy("cluster").agg(F.max("time_ns").alias("look_ns"), F.max("cycle").alias("last_cycle"))
+def _last_snapshot(t: Tables) -> DataFrame:
+    snapshots = t.table("objects").where("event = 'look'")
+    return snapshots.groupBy("cluster").agg(F.max("time_ns").alias("look_ns"), F.max("cycle").alias("last_cycle"))
 
 
 def _orphans(t: Tables) -> DataFrame:
     grace = int(float(t.meta.floor.get("orphan_grace_s", GRACE_S)) * 1e9)
     cycles = int(t.meta.floor.get("orphan_cycles", CYCLES))
-    rows = t.table("objects").where("event = 'look' and object is not null").join(F.broadcast(_last_look(t)), "cluster")
+    rows = (
+        t.table("objects")
+        .where("event = 'look' and object is not null")
+        .join(F.broadcast(_last_snapshot(t)), "cluster")
+    )
     state = _named(t).groupBy(*KEY).agg(F.max_by("named", "time_ns").alias("named"), F.max("time_ns").alias("changed"))
     rows = rows.join(state, list(KEY), "left").where("not coalesce(named, false)")
     rows = (
@@ -124,10 +129,10 @@ def _deleted(t: Tables) -> DataFrame | None:
     )
     events = _named(t).withColumn("deleted", F.lit(0)).unionAll(deletes.withColumn("deleted", F.lit(1)))
     rows = events.withColumn("held", F.last("named", ignorenulls=True).over(so_far)).where("deleted = 1 and held")
-    looks = _last_look(t)
+    snapshots = _last_snapshot(t)
     shown = t.table("objects").where("event = 'look' and object is not null")
     shown = shown.select(*KEY, F.col("time_ns").alias("look_ns"))
-    state = _named(t).join(F.broadcast(looks), "cluster").where("time_ns <= look_ns")
+    state = _named(t).join(F.broadcast(snapshots), "cluster").where("time_ns <= look_ns")
     state = state.groupBy(*KEY, "look_ns").agg(F.max_by("named", "time_ns").alias("named")).where("named")
     gone = state.join(shown, [*KEY, "look_ns"], "left_anti").join(rows.select(*KEY), list(KEY), "left_anti")
     return union(
@@ -201,4 +206,4 @@ def _barrier(t: Tables) -> DataFrame:
     )
 
 
-CHECKER = Checker(name="object_store", kinds=(ORPHANS, DELETED, STALE, BARRIER), find=find)
+CHECKER = Checker(name="object_store", kinds=(ORPHANS, DELETED, STALE, BARRIER), check=check)

@@ -1,43 +1,43 @@
-"""First pass: a range of the history as numbers, keyed by value, by place and by line.
+"""First pass over the events: a range of the history as numbers, keyed by value, by place and by line.
 
-A *place* is a partition of one cluster (and era: a recreated topic is another one), a *target* a partition by its
-topic's name on A, a *line* one process at one place. Sends and reads that occur several times in a range are one row.
+A *line* is one process at one place (`places`). Sends and reads that occur several times in a range are one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from checkers.eras import UNDECIDED, Lives, era_of
+from checkers.eras import UNDECIDED
 from checkers.prefilter import spans
-from checkers.prefilter.hashing import Ints, mixed, xxh64
+from checkers.prefilter.buckets import by_blocks, by_place, by_value
+from checkers.prefilter.coded import Coded, ints
+from checkers.prefilter.hashing import Ints, Mask, mixed, xxh64
 from checkers.prefilter.order import GIVEN, polls_of, sends_in_order
-from checkers.prefilter.packed import ARROW, Blocks, Columns, Map, batch, pack, picked, runs
+from checkers.prefilter.packed import ARROW, Columns, Map, batch, pack, picked, runs
+from checkers.prefilter.places import Context, Events, located
+from checkers.prefilter.rows import (
+    BY_COMMITTED,
+    DONE,
+    FAIL,
+    FINAL,
+    NEVER,
+    NONE,
+    OK,
+    READ,
+    STEPPED,
+    STRADDLES,
+    WHOLE,
+    combined_reads,
+    combined_sends,
+)
 from checkers.prefilter.spans import Span
 
-Mask = NDArray[np.bool_]
-
-DONE, OK, FAIL, WHOLE, STEPPED, COMMITTED, ABORTED, CONFUSED, STRADDLES = (1 << n for n in range(9))
-"""Bits of `sends`: it has a completion, an ok, a fail; it is a transaction as one operation, or a step of one; that
-transaction was committed, aborted; its events name different places; it may be of several lives of its topic."""
-READ, FINAL, BY_COMMITTED, STORED, HELD_ABORTED = (1 << n for n in range(5))
-"""Bits of `reads`: a poll returned it, a final one did, a read_committed one did; the log that counts holds it; holds
-it aborted."""
-NONE = -1
-"""An unknown offset, time or index."""
-NEVER = np.iinfo(np.int64).max
-"""Index of an event that did not happen."""
-BLOCK_BITS = 20
-"""Offsets of one place are tested in blocks of 2^20, so that a single large partition can be split."""
 ENDS = pa.schema(
     [("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("era", pa.int32())]
     + [(name, pa.int64()) for name in ("max_read", "max_committed", "max_final")]
@@ -52,118 +52,17 @@ _RECORDS = ("op_index", "position", "action", "topic", "partition", "offset", "v
 _GIVEN = ("index", "time_ns", "process", "cluster", "topic", "partition", "offset")
 
 
-@dataclass(frozen=True)
-class Context:
-    """The input of every task. topics: (cluster, topic there) → its name on A, where they differ. lives, turns: see
-    `checkers.views.lives` and `checkers.views.turns`. decided: a folder of Parquet files with transactions (cluster,
-    th: hash of the name, bits: COMMITTED or ABORTED, asked: index of the last request to commit it), or none. buckets:
-    into how many parts everything is divided. given: a folder of Parquet files with the positions that consumers were
-    given (columns of _GIVEN; see `checkers.views.positions`), or none."""
-
-    topics: Mapping[tuple[str, str], str]
-    lives: Lives
-    turns: Mapping[tuple[str, str, int], tuple[tuple[int, int], ...]]
-    decided: str | None
-    read_committed_by_default: bool
-    buckets: int
-    given: str | None = None
-
-
-class Coded:
-    """A string column as numbers: `names`, and `codes` into them (the last name is null's)."""
-
-    def __init__(self, column: Any) -> None:
-        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(array, pa.ChunkedArray):
-            array = array.chunk(0) if array.num_chunks else pa.array([], pa.string()).dictionary_encode()
-        if not isinstance(array, pa.DictionaryArray):
-            array = array.dictionary_encode()
-        self.names: list[str | None] = [*array.dictionary.to_pylist(), None]
-        self.codes: Ints = array.indices.fill_null(len(self.names) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-
-    def among(self, *names: str | None) -> Mask:
-        """True where the string is one of these."""
-        return np.array([n in names for n in self.names])[self.codes]
-
-    def bits(self, bit: int, *names: str) -> Ints:
-        """The bit where the string is one of these, else 0."""
-        return self.among(*names).astype(np.int64) * bit
-
-    def keys(self, default: str = "") -> Ints:
-        """The key of every row's string; for nulls that of `default`."""
-        return self.of_names(default)[self.codes]
-
-    def of_names(self, default: str = "") -> Ints:
-        """The key of every name."""
-        return xxh64(pa.array([default if n is None else n for n in self.names]))
-
-    def take(self, rows: Any) -> Coded:
-        """Some rows."""
-        some = object.__new__(Coded)
-        some.names, some.codes = self.names, self.codes[rows]
-        return some
-
-
-@dataclass(frozen=True)
-class Events:
-    """For every row: the index of its operation's invocation, its own index, its time, and the offset that it names."""
-
-    op: Ints
-    index: Ints
-    time: Ints
-    offset: Ints
-
-
-def located(
-    context: Context,
-    cluster: Coded,
-    topic: Coded,
-    partition: Ints,
-    *,
-    events: Events | None = None,
-    era: Ints | None = None,
-) -> tuple[Ints, Ints, Ints]:
-    """place, target and era of every row; place and target are 0 where topic or partition is unknown. The era is given,
-    or follows from the events."""
-    pair = cluster.codes * len(topic.names) + topic.codes
-    origin = np.zeros(len(cluster.names) * len(topic.names), np.int64)
-    eras = np.zeros(len(partition), np.int64) if era is None else era
-    for code in np.unique(pair).tolist():
-        here = cluster.names[code // len(topic.names)] or "A"
-        name = topic.names[code % len(topic.names)] or ""
-        origin[code] = xxh64(pa.array([context.topics.get((here, name), name)]))[0]
-        windows = context.lives.get((here, name))
-        if windows and events is not None:
-            rows = np.flatnonzero(pair == code)
-            eras[rows] = era_of(windows, events.op[rows], events.index[rows])
-    if context.turns and events is not None:
-        _branch(context, eras, cluster, topic, partition, events)
-    known = (partition >= 0) & (topic.codes < len(topic.names) - 1)
-    place = mixed(cluster.keys("A"), topic.keys(), partition, eras)
-    target = mixed(origin[pair], partition)
-    return np.where(known, place, 0), np.where(known, target, 0), eras
-
-
-def _branch(context: Context, eras: Ints, cluster: Coded, topic: Coded, partition: Ints, events: Events) -> None:
-    """Set the era of rows that refer to what a later failback discarded to that of the branch."""
-    for (letter, name, number), turns in context.turns.items():
-        here = cluster.among(letter, *((None,) if letter == "A" else ())) & topic.among(name) & (partition == number)
-        for n in range(len(turns), 0, -1):
-            at, cut = turns[n - 1]
-            eras[here & (events.time < at) & (events.offset >= cut)] = -n
-
-
 def first_pass(context: Context, planned: tuple[Span, ...]) -> Map:
     """A function for `mapInArrow` over numbers of ranges (column id); gives rows of FIRST."""
 
-    def look(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def scan(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in numbers:
             for number in some.column("id").to_pylist():
                 span = planned[number]
                 ops, records = spans.read(span, "ops", _OPS), spans.read(span, "op_records", _RECORDS)
                 yield from _blocks(context, _Rows(context, ops, records), _given(context, span))
 
-    return look
+    return scan
 
 
 def _given(context: Context, span: Span) -> Columns:
@@ -183,44 +82,45 @@ def _given(context: Context, span: Span) -> Columns:
     return picked(dict(zip(names, found, strict=True)), place != 0)
 
 
+class _Events:
+    """Events, in order of the history. op: index of the invocation; sent_bits: of what an event sent (bits of `sends`);
+    seen_bits, first: of what it polled; asked: as `_decided`."""
+
+    def __init__(self, context: Context, ops: pa.Table) -> None:
+        kind, f, txn = Coded(ops["type"]), Coded(ops["f"]), ops["txn"]
+        invoked, whole = kind.among("invoke"), f.among("txn")
+        self.index, self.time, self.cluster = ints(ops["index"]), ints(ops["time_ns"]), Coded(ops["cluster"])
+        self.process = Coded(ops["process"]).keys()
+        self.op = np.where(invoked, self.index, ints(ops["invoke_index"], self.index))
+        self.sends = f.among("send", "txn")
+        self.polls = f.among("poll", "txn") & ~invoked
+        stepped = txn.is_valid().to_numpy()
+        named = mixed(xxh64(txn), self.cluster.keys("A")) if stepped.any() else np.zeros(len(self.op), np.int64)
+        self.txn = np.where(stepped, named, np.where(whole, mixed(self.op), 0))
+        decided, asked = _decided(context, named, stepped)
+        self.asked = np.where(whole, self.op, asked)
+        bits = ~invoked * DONE | kind.bits(OK, "ok") | kind.bits(FAIL, "fail") | f.bits(WHOLE, "txn")
+        self.sent_bits = bits | stepped * STEPPED | decided
+        by_default = ("read_committed", None) if context.read_committed_by_default else ("read_committed",)
+        committed = Coded(ops["isolation"]).among(*by_default)
+        self.seen_bits = READ | Coded(ops["phase"]).bits(FINAL, "final") | committed * BY_COMMITTED
+        self.first = np.where(committed & ~invoked, self.index, NEVER)
+
+
 class _Rows:
     """Records of sends and polls, each with the event that it belongs to; columns in order of the history."""
 
     def __init__(self, context: Context, ops: pa.Table, records: pa.Table) -> None:
-        action = Coded(records["action"])
-        wanted = np.flatnonzero(action.among("send", "poll"))
-        index, of = ints(ops["index"]), ints(records["op_index"])[wanted]
-        at = np.searchsorted(index, of)
-        found = at < len(index)
-        found[found] = index[at[found]] == of[found]
-        at, rows = at[found], wanted[found]
-        kind, f = Coded(ops["type"]), Coded(ops["f"])
-        invoked = kind.among("invoke")
-        op = np.where(invoked, index, ints(ops["invoke_index"], index))
-        time = ints(ops["time_ns"])
-        cluster = Coded(ops["cluster"])
-        txn = ops["txn"]
-        stepped = txn.is_valid().to_numpy()
-        named = mixed(xxh64(txn), cluster.keys("A")) if stepped.any() else np.zeros(len(op), np.int64)
-        transaction = np.where(stepped, named, np.where(f.among("txn"), mixed(op), 0))
-        by_default = ("read_committed", None) if context.read_committed_by_default else ("read_committed",)
-        committed = Coded(ops["isolation"]).among(*by_default)
-        bits = ~invoked * DONE | kind.bits(OK, "ok") | kind.bits(FAIL, "fail") | f.bits(WHOLE, "txn")
-        decided, asked = _decided(context, named, stepped)
-        bits |= stepped * STEPPED | decided
-        asked = np.where(f.among("txn"), op, asked)
-        first = np.where(committed & ~invoked, index, NEVER)
-        seen = READ | Coded(ops["phase"]).bits(FINAL, "final") | committed * BY_COMMITTED
-
-        value = records["value"].combine_chunks() if isinstance(records["value"], pa.ChunkedArray) else records["value"]
-        self.index, self.op, self.time, self.txn = of[found], op[at], time[at], transaction[at]
-        self.sent_bits, self.seen_bits = bits[at], seen[at]
-        self.asked, self.first = asked[at], first[at]
+        events, action = _Events(context, ops), Coded(records["action"])
+        at, rows = _matched(events.index, records, np.flatnonzero(action.among("send", "poll")))
+        self.index, self.op, self.time, self.txn = (c[at] for c in (events.index, events.op, events.time, events.txn))
+        self.asked, self.first, self.seen_bits = events.asked[at], events.first[at], events.seen_bits[at]
         self.position = ints(records["position"])[rows]
         self.partition = ints(records["partition"], NONE)[rows]
         self.offset = ints(records["offset"], NONE)[rows]
+        value = records["value"].combine_chunks() if isinstance(records["value"], pa.ChunkedArray) else records["value"]
         self.vh = xxh64(value)[rows]
-        self.cluster, self.topic = cluster.take(at), Coded(records["topic"]).take(rows)
+        self.cluster, self.topic = events.cluster.take(at), Coded(records["topic"]).take(rows)
         self.place, self.target, self.era = located(
             context,
             self.cluster,
@@ -228,26 +128,24 @@ class _Rows:
             self.partition,
             events=Events(self.op, self.index, self.time, self.offset),
         )
-        self.sent_bits = self.sent_bits | (self.era >= UNDECIDED) * np.int64(STRADDLES)
-        self.line = np.where(self.place == 0, 0, mixed(Coded(ops["process"]).keys()[at], self.place))
+        self.sent_bits = events.sent_bits[at] | (self.era >= UNDECIDED) * np.int64(STRADDLES)
+        self.line = np.where(self.place == 0, 0, mixed(events.process[at], self.place))
         valued = records["value"].is_valid().to_numpy()[rows]
         send = action.among("send")[rows]
-        self.sends = np.flatnonzero(send & valued & f.among("send", "txn")[at])
-        polled = ~send & (f.among("poll", "txn") & ~invoked)[at]
+        self.sends = np.flatnonzero(send & valued & events.sends[at])
+        polled = ~send & events.polls[at]
         polled &= records["offset"].is_valid().to_numpy()[rows] & (self.place != 0)
         self.polls = np.flatnonzero(polled)
         self.reads = np.flatnonzero(polled & valued)
 
 
-def ints(column: Any, default: Any = 0) -> Ints:
-    """An integer column; nulls become the default (a number, or a column)."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
-    values: Ints = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    if not array.null_count:
-        return values
-    return np.where(array.is_valid().to_numpy(zero_copy_only=False), values, default)
+def _matched(index: Ints, records: pa.Table, wanted: Ints) -> tuple[Ints, Ints]:
+    """Row numbers of events, and of the wanted records that belong to them."""
+    of = ints(records["op_index"])[wanted]
+    at = np.searchsorted(index, of)
+    found = at < len(index)
+    found[found] = index[at[found]] == of[found]
+    return at[found], wanted[found]
 
 
 def _decided(context: Context, named: Ints, stepped: Mask) -> tuple[Ints, Ints]:
@@ -280,10 +178,10 @@ def _blocks(context: Context, rows: _Rows, given: Columns) -> Iterator[pa.Record
     )
     reads = {name: getattr(rows, name)[rows.reads] for name in ("vh", "place", "target", "offset", "txn")}
     reads = combined_reads({**reads, "bits": rows.seen_bits[rows.reads], "first": rows.first[rows.reads]})
-    told = picked(sends, (sends["offset"] >= 0) & (sends["place"] != 0))
+    acknowledged = picked(sends, (sends["offset"] >= 0) & (sends["place"] != 0))
     yield _ends(rows)
     out = [*by_value(context.buckets, "sends", sends), *by_value(context.buckets, "reads", reads)]
-    out += [*by_place(context.buckets, reads), *by_place(context.buckets, told)]
+    out += [*by_place(context.buckets, reads), *by_place(context.buckets, acknowledged)]
     named = {"line": rows.line, "op": rows.op, "position": rows.position, "offset": rows.offset, "bits": rows.sent_bits}
     order = sends_in_order(picked(named, rows.sends))
     out += pack("order", order, order["line"] % context.buckets)
@@ -291,102 +189,7 @@ def _blocks(context: Context, rows: _Rows, given: Columns) -> Iterator[pa.Record
     polls, back, gaps = polls_of(read)
     out += pack("polls", polls, polls["line"] % context.buckets)
     out += [*pack("back", back), *by_blocks(context.buckets, gaps)]
-    yield _wide(out)
-
-
-def _wide(blocks: list[tuple[str, int, bytes]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [*batch(blocks).columns, *(pa.nulls(len(blocks), f.type) for f in ENDS)], schema=SCHEMA
-    )
-
-
-def by_value(buckets: int, kind: str, rows: Columns) -> Blocks:
-    """Rows in the bucket of their value."""
-    spread = (rows["vh"].view(np.uint64) >> np.uint64(33)).astype(np.int64)
-    return pack(kind, rows, spread % buckets)
-
-
-def by_place(buckets: int, rows: Columns) -> Blocks:
-    """`spots` of sends or reads, in the bucket of their place and block of offsets."""
-    return pack("spots", rows, _block(rows["place"], rows["offset"]) % buckets)
-
-
-def by_blocks(buckets: int, gaps: Columns) -> Blocks:
-    """`gaps` in the bucket of each block that they touch, or, where those are more than two, as `wide` in none."""
-    first, last = np.maximum(gaps["before"], 0) >> BLOCK_BITS, gaps["offset"] >> BLOCK_BITS
-    near = picked(gaps, last - first <= 1)
-    yield from pack("gaps", near, _block(near["place"], near["offset"]) % buckets)
-    both = picked(gaps, last - first == 1)
-    yield from pack("gaps", both, _block(both["place"], np.maximum(both["before"], 0)) % buckets)
-    yield from pack("wide", picked(gaps, last - first > 1))
-
-
-def _block(place: Ints, offset: Ints) -> Ints:
-    return mixed(place, offset >> BLOCK_BITS)
-
-
-def stored_pass(context: Context) -> Map:
-    """A function for `mapInArrow` over the records of the authoritative logs (columns cluster, topic, partition, era,
-    offset, vh, aborted); gives rows of FIRST."""
-
-    def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-        held: list[pa.RecordBatch] = []
-        for some in batches:
-            held.append(some)
-            if sum(len(b) for b in held) >= spans.SPAN_ROWS:
-                yield pa.Table.from_batches(held)
-                held = []
-        if held:
-            yield pa.Table.from_batches(held)
-
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for some in pieces(batches):
-            cluster, topic = Coded(some["cluster"]), Coded(some["topic"])
-            partition, era = ints(some["partition"], NONE), ints(some["era"])
-            place, target, _ = located(context, cluster, topic, partition, era=era)
-            count = len(place)
-            reads = {"vh": ints(some["vh"]), "place": place, "target": target, "offset": ints(some["offset"])}
-            aborted = some["aborted"].to_numpy(zero_copy_only=False).astype(bool)
-            bits = np.where(aborted, HELD_ABORTED, STORED)
-            reads = {**reads, "txn": np.zeros(count, np.int64), "bits": bits, "first": np.full(count, NEVER)}
-            there = by_place(context.buckets, picked(reads, ~aborted))
-            yield _wide([*by_value(context.buckets, "reads", reads), *there])
-
-    return look
-
-
-def combined_sends(rows: Columns) -> Columns:
-    """One row per value and operation; its place is that of its completion, else that of any event."""
-    order = np.lexsort((rows["bits"] & DONE, rows["op"], rows["vh"]))
-    rows = picked(rows, order)
-    starts = runs(rows["vh"], rows["op"])
-    if len(starts) == len(order):
-        return rows
-    lasts = np.append(starts[1:], len(order)) - 1
-    most = {n: np.maximum.reduceat(rows[n], starts) for n in ("offset", "txn", "ended", "asked")}
-    placed = {n: np.maximum.reduceat(rows[n], starts) for n in ("place", "target", "line")}
-    least = np.minimum.reduceat(np.where(rows["place"] == 0, np.iinfo(np.int64).max, rows["place"]), starts)
-    confused = (placed["place"] != 0) & (least != placed["place"])
-    known = rows["place"][lasts] != 0
-    return {
-        **{n: rows[n][starts] for n in ("vh", "op")},
-        **most,
-        **{n: np.where(known, rows[n][lasts], column) for n, column in placed.items()},
-        "bits": np.bitwise_or.reduceat(rows["bits"], starts) | np.where(confused, CONFUSED, 0),
-        "invoked": np.minimum.reduceat(rows["invoked"], starts),
-    }
-
-
-def combined_reads(rows: Columns) -> Columns:
-    """One row per value, place, offset and transaction of the reader."""
-    spot = mixed(rows["place"], rows["offset"], rows["txn"])
-    order = np.lexsort((spot, rows["vh"]))
-    rows, spot = picked(rows, order), spot[order]
-    starts = runs(rows["vh"], spot)
-    if len(starts) == len(order):
-        return rows
-    bits, first = np.bitwise_or.reduceat(rows["bits"], starts), np.minimum.reduceat(rows["first"], starts)
-    return {**picked(rows, starts), "bits": bits, "first": first}
+    yield as_first(out)
 
 
 def _ends(rows: _Rows) -> pa.RecordBatch:
@@ -416,3 +219,10 @@ def _ends(rows: _Rows) -> pa.RecordBatch:
         *(most(READ), most(BY_COMMITTED), most(FINAL)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def as_first(blocks: list[tuple[str, int, bytes]]) -> pa.RecordBatch:
+    """Blocks as rows of FIRST."""
+    return pa.RecordBatch.from_arrays(
+        [*batch(blocks).columns, *(pa.nulls(len(blocks), f.type) for f in ENDS)], schema=SCHEMA
+    )

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 
 _P1, _P2, _P3, _P4, _P5 = (
@@ -59,16 +60,16 @@ def _xxh64(data: NDArray[np.uint8], at: Ints, length: Ints) -> Words:
         left[long] %= _STRIPE
     h += length.astype(np.uint64)
     while (rows := np.flatnonzero(left >= 8)).size:
-        h[rows] = _turned(h[rows] ^ _round(np.uint64(0), words[at[rows]]), 27) * _P1 + _P4
+        h[rows] = _rotated(h[rows] ^ _round(np.uint64(0), words[at[rows]]), 27) * _P1 + _P4
         at[rows] += 8
         left[rows] -= 8
     if (rows := np.flatnonzero(left >= 4)).size:
         half = _every(data, np.dtype("<u4"))[at[rows]].astype(np.uint64)
-        h[rows] = _turned(h[rows] ^ (half * _P1), 23) * _P2 + _P3
+        h[rows] = _rotated(h[rows] ^ (half * _P1), 23) * _P2 + _P3
         at[rows] += 4
         left[rows] -= 4
     while (rows := np.flatnonzero(left > 0)).size:
-        h[rows] = _turned(h[rows] ^ (data[at[rows]].astype(np.uint64) * _P5), 11) * _P1
+        h[rows] = _rotated(h[rows] ^ (data[at[rows]].astype(np.uint64) * _P5), 11) * _P1
         at[rows] += 1
         left[rows] -= 1
     return _scattered(h)
@@ -82,7 +83,7 @@ def _stripes(words: Words, at: Ints, stripes: Ints) -> Words:
         rows = np.flatnonzero(stripes > n)
         for k, lane in enumerate(lanes):
             lane[rows] = _round(lane[rows], words[at[rows] + n * _STRIPE + k * 8])
-    h = sum((_turned(lane, turn) for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True)), np.uint64(0))
+    h = sum((_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)), np.uint64(0))
     for lane in lanes:
         h = (h ^ _round(np.uint64(0), lane)) * _P1 + _P4
     return np.asarray(h, np.uint64)
@@ -94,10 +95,10 @@ def _every(data: NDArray[np.uint8], kind: Any) -> Any:
 
 
 def _round(h: Any, word: Any) -> Any:
-    return _turned(h + word * _P2, 31) * _P1
+    return _rotated(h + word * _P2, 31) * _P1
 
 
-def _turned(h: Any, bits: int) -> Any:
+def _rotated(h: Any, bits: int) -> Any:
     return (h << np.uint64(bits)) | (h >> np.uint64(64 - bits))
 
 

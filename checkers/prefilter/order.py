@@ -12,8 +12,8 @@ import numpy as np
 
 from checkers.prefilter.hashing import Ints
 from checkers.prefilter.packed import Columns, picked, runs
+from checkers.prefilter.rows import DONE, FAIL
 
-DONE, FAIL = 1, 4
 GIVEN = -1
 
 
@@ -30,8 +30,8 @@ def sends_in_order(rows: Columns) -> Columns:
 
     Acknowledged offsets of aborted sends are included: what is in order with them is in order without them, too.
     """
-    told = (rows["line"] != 0) & (rows["offset"] >= 0) & (rows["bits"] & DONE != 0) & (rows["bits"] & FAIL == 0)
-    rows = _sorted(picked(rows, told), "line", "op", "position")
+    acknowledged = (rows["line"] != 0) & (rows["offset"] >= 0) & (rows["bits"] & DONE != 0) & (rows["bits"] & FAIL == 0)
+    rows = _sorted(picked(rows, acknowledged), "line", "op", "position")
     starts = runs(rows["line"])
     back = np.zeros(len(rows["line"]), bool)
     back[1:] = (rows["offset"][1:] < rows["offset"][:-1]) & (rows["line"][1:] == rows["line"][:-1])

@@ -1,18 +1,17 @@
 """Packed columns: many rows of integers as one binary value, so that Spark moves blocks instead of rows.
 
-A block holds columns of one length, one after the other, eight bytes a number. `Blocks` names the kinds of block and
+A block holds columns of one length, one after the other, eight bytes a number. `KINDS` names the kinds of block and
 their columns. Frames of blocks have the columns of `SCHEMA`: kind, bucket, data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.prefilter.hashing import Ints
+from checkers.prefilter.hashing import Ints, Mask
 
 Columns = dict[str, Ints]
 Map = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -21,13 +20,13 @@ Blocks = Iterator[tuple[str, int, bytes]]
 """kind, bucket and data of some blocks."""
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    # by value: sends, one row per value and operation (bits: see events.SENT)
+    # by value: sends, one row per value and operation (bits: see rows.DONE)
     "sends": ("vh", "op", "place", "target", "offset", "line", "txn", "bits", "invoked", "ended", "asked"),
-    # by value: where it was seen (bits: see events.SEEN; txn: of the operation that read it, 0 outside; first: index of
+    # by value: where it was seen (bits: see rows.READ; txn: of the operation that read it, 0 outside; first: index of
     # the first read_committed poll that returned it)
     "reads": ("vh", "place", "target", "offset", "txn", "bits", "first"),
     # by place: which value was seen, or acknowledged, at which offset
-    "spots": ("place", "offset", "vh"),
+    "at_offsets": ("place", "offset", "vh"),
     # by line: a range's first and last acknowledged send of a line; bad: they were not in order
     "order": ("line", "first_op", "last_op", "first_offset", "last_offset", "bad"),
     # by line: a range's first and last read of a line
@@ -85,7 +84,7 @@ def batch(rows: Iterable[tuple[str, int, bytes]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), schema=ARROW)
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> dict[str, Columns]:
+def unpacked_by_kind(batches: Iterable[pa.RecordBatch]) -> dict[str, Columns]:
     """kind → columns, of all blocks of a task; every kind is there."""
     found: dict[str, list[bytes]] = {kind: [] for kind in KINDS}
     for some in batches:
@@ -95,7 +94,7 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> dict[str, Columns]:
     return {kind: unpack(kind, blocks) for kind, blocks in found.items()}
 
 
-def picked(columns: Mapping[str, Ints], rows: Any) -> Columns:
+def picked(columns: Mapping[str, Ints], rows: Ints | Mask) -> Columns:
     """Some rows: a mask, or row numbers."""
     return {name: column[rows] for name, column in columns.items()}
 

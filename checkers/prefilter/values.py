@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from checkers.prefilter.events import (
+from checkers.prefilter.buckets import by_blocks
+from checkers.prefilter.hashing import Ints, Mask, mixed
+from checkers.prefilter.order import bad_lines, poll_seams
+from checkers.prefilter.packed import Columns, Map, batch, pack, picked, runs, unpacked_by_kind
+from checkers.prefilter.rows import (
     ABORTED,
     BY_COMMITTED,
     COMMITTED,
@@ -24,14 +28,9 @@ from checkers.prefilter.events import (
     STORED,
     STRADDLES,
     WHOLE,
-    Mask,
-    by_blocks,
     combined_reads,
     combined_sends,
 )
-from checkers.prefilter.hashing import Ints, mixed
-from checkers.prefilter.order import bad_lines, poll_seams
-from checkers.prefilter.packed import Columns, Map, batch, gathered, pack, picked, runs
 
 MUST, UNDONE, FAILED, UNSURE = 3, 2, 1, 0
 """How a send ended: acknowledged or committed; aborted; failed for certain; unknown."""
@@ -42,13 +41,13 @@ _LEAST = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class Ends:
-    """`partitions.final_state` of each place, in order of `place`; the first row is a placeholder. `look_ns` and
+    """`partitions.final_state` of each place, in order of `place`; the first row is a placeholder. `snapshot_ns` and
     `final_ns`: -1 without a snapshot or final read; `excused`: compacted, or deleted since, so that missing values need
     not be lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: the range that read_committed
     final reads covered."""
 
     place: Ints
-    look_ns: Ints
+    snapshot_ns: Ints
     log_start: Ints
     final_ns: Ints
     any_final: Mask
@@ -67,23 +66,23 @@ class Ends:
 def second_pass(ends: Ends) -> Map:
     """A function for `mapInArrow` over the blocks of one bucket; gives blocks of results."""
 
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = gathered(batches)
+    def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = unpacked_by_kind(batches)
         suspects, lines, shown = by_value(ends, rows["sends"], rows["reads"])
-        found = np.unique(np.concatenate([suspects, conflicts(rows["spots"])]))
+        found = np.unique(np.concatenate([suspects, conflicts(rows["at_offsets"])]))
         lines = np.union1d(lines, bad_lines(rows["order"])["line"])
         back, gaps = poll_seams(rows["polls"])
         out = [*pack("suspects", {"vh": found}), *pack("bad_lines", {"line": lines})]
         out += [*pack("shown", shown, shown["txn"] % ends.buckets)]
         yield batch([*out, *pack("back", back), *by_blocks(ends.buckets, gaps)])
 
-    return look
+    return scan
 
 
-def conflicts(spots: Columns) -> Ints:
+def conflicts(at_offsets: Columns) -> Ints:
     """Values that share an offset: two or more were seen, or acknowledged, there."""
-    order = np.lexsort((spots["vh"], spots["offset"], spots["place"]))
-    rows = picked(spots, order)
+    order = np.lexsort((at_offsets["vh"], at_offsets["offset"], at_offsets["place"]))
+    rows = picked(at_offsets, order)
     starts = runs(rows["place"], rows["offset"])
     counts = np.diff(starts, append=len(order))
     last = starts + counts - 1
@@ -105,6 +104,34 @@ def outcomes(sends: Columns, *, imported: bool) -> Ints:
     return np.select([has(WHOLE), has(STEPPED) & has(ABORTED), fail, ~acked], [whole, UNDONE, FAILED, UNSURE], decided)
 
 
+class _Seen:
+    """Where values were seen, beside their sends (`send`: one per value). Copies that the log holds aborted, and nobody
+    read, are left out."""
+
+    def __init__(self, values: Ints, send: Columns, reads: Columns) -> None:
+        self.reads = picked(reads, reads["bits"] != HELD_ABORTED)
+        self.value = np.searchsorted(values, self.reads["vh"])  # for every read the row of its value
+        self.count = len(values)
+        self.in_place = self.reads["place"] == send["place"][self.value]
+        self.acknowledged = self.in_place & (self.reads["offset"] == send["offset"][self.value])
+
+    def any(self, where: Mask) -> Mask:
+        """Values of which such a read is there."""
+        return np.bincount(self.value[where], minlength=self.count) > 0
+
+    def with_bit(self, bit: int) -> Mask:
+        """Values with a read with this bit."""
+        return self.any(self.reads["bits"] & bit != 0)
+
+    def as_acknowledged(self, bit: int) -> Mask:
+        """Values with a read with this bit at their acknowledged offset."""
+        return self.any(self.acknowledged & (self.reads["bits"] & bit != 0))
+
+    def strayed(self) -> Mask:
+        """Values in the place that they were sent to, but not at the acknowledged offset."""
+        return self.any(self.in_place & ~self.acknowledged)
+
+
 def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Columns]:
     """Values that need a close check; lines with a value that is not at its acknowledged offset; `shown`."""
     sends, reads = combined_sends(sends), combined_reads(reads)
@@ -114,52 +141,43 @@ def by_value(ends: Ends, sends: Columns, reads: Columns) -> tuple[Ints, Ints, Co
     if not len(sends["vh"]):
         return values, np.zeros(0, np.int64), {name: np.zeros(0, np.int64) for name in ("txn", "vh", "bits")}
     send = picked(sends, first)  # one per value; values with another number of sends are kept anyway
-    bad = count != 1
     outcome = outcomes(send, imported=ends.imported)
-    must = outcome == MUST
-
-    sent, held = sends, reads
-    bad |= _too_early(values, sends, reads)
-    reads = picked(reads, reads["bits"] != HELD_ABORTED)
-    value = np.searchsorted(values, reads["vh"])  # for every read the row of its value
-    told_at = (reads["place"] == send["place"][value]) & (reads["offset"] == send["offset"][value])
-    bits = reads["bits"]
-
-    def any_read(where: Mask) -> Mask:
-        return np.bincount(value[where], minlength=len(values)) > 0
-
-    def any_bit(bit: int) -> Mask:
-        return any_read(told_at & (bits & bit != 0))
-
-    exact = any_read(told_at)
-    strayed = any_read((reads["place"] == send["place"][value]) & ~told_at)
-    bad |= any_read(reads["target"] != send["target"][value])
-    bad |= any_read((reads["txn"] != 0) & (reads["txn"] == send["txn"][value]))
-    bad |= _copies(value, reads, len(values))
-    bad |= (outcome == UNDONE) & any_read(bits & BY_COMMITTED != 0)
-    bad |= (outcome == FAILED) & any_read(bits & READ != 0)
-    bad |= np.isin(outcome, (UNDONE, FAILED)) & any_read(bits & STORED != 0)
-    aborted = np.isin(values, held["vh"][held["bits"] & HELD_ABORTED != 0])
-    bad |= aborted & any_read(bits & BY_COMMITTED != 0)
-    answered = must | (np.isin(outcome, (UNSURE, UNDONE)) & (send["offset"] >= 0))
-    bad |= (send["bits"] & (CONFUSED | STRADDLES) != 0) | (answered & strayed)
-
-    at, known = ends.of(send["place"])
-    when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
-    gone = known & (ends.look_ns[at] >= when) & (send["offset"] >= ends.log_start[at]) & ~any_bit(STORED)
-    final = np.where(ends.any_final[at], any_bit(FINAL), any_bit(READ))
-    gone |= known & (ends.final_ns[at] >= when) & ~final
-    excused = known & ends.excused[at] & (send["offset"] >= 0)
-    bad |= must & ~excused & (~exact | gone)
-    bad |= must & ((send["place"] == 0) | (send["offset"] < 0))
-
+    seen = _Seen(values, send, reads)
+    aborted = np.isin(values, reads["vh"][reads["bits"] & HELD_ABORTED != 0])
+    bad = (count != 1) | _too_early(values, sends, reads) | (aborted & seen.with_bit(BY_COMMITTED))
+    bad |= _wrongly_seen(send, outcome, seen) | _not_where_due(ends, send, outcome, seen)
     again = np.zeros(len(sends["vh"]), bool)
     again[1:] = sends["vh"][1:] == sends["vh"][:-1]
     again[:-1] |= again[1:]
-    lines = np.append(send["line"][must & (strayed | (send["offset"] < 0))], sends["line"][again])
-    lines = lines[lines != 0]
-    shown = _shown(ends, sent, reads)
-    return values[bad], np.unique(lines), shown
+    loose = (outcome == MUST) & (seen.strayed() | (send["offset"] < 0))
+    lines = np.append(send["line"][loose], sends["line"][again])
+    return values[bad], np.unique(lines[lines != 0]), _shown(ends, sends, reads)
+
+
+def _wrongly_seen(send: Columns, outcome: Ints, seen: _Seen) -> Mask:
+    """Values that were seen in another place, by their own transaction, twice in one place, or although undone."""
+    reads, value = seen.reads, seen.value
+    bad = seen.any(reads["target"] != send["target"][value])
+    bad |= seen.any((reads["txn"] != 0) & (reads["txn"] == send["txn"][value]))
+    bad |= _copies(value, reads, seen.count)
+    bad |= (outcome == UNDONE) & seen.with_bit(BY_COMMITTED)
+    bad |= (outcome == FAILED) & seen.with_bit(READ)
+    return np.asarray(bad | (np.isin(outcome, (UNDONE, FAILED)) & seen.with_bit(STORED)))
+
+
+def _not_where_due(ends: Ends, send: Columns, outcome: Ints, seen: _Seen) -> Mask:
+    """Values that are not where their send was acknowledged, then or at the end, or whose send does not say where."""
+    must = outcome == MUST
+    answered = must | (np.isin(outcome, (UNSURE, UNDONE)) & (send["offset"] >= 0))
+    bad = (send["bits"] & (CONFUSED | STRADDLES) != 0) | (answered & seen.strayed())
+    at, known = ends.of(send["place"])
+    when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
+    in_log = (ends.snapshot_ns[at] >= when) & (send["offset"] >= ends.log_start[at])
+    final = np.where(ends.any_final[at], seen.as_acknowledged(FINAL), seen.as_acknowledged(READ))
+    gone = known & ((in_log & ~seen.as_acknowledged(STORED)) | ((ends.final_ns[at] >= when) & ~final))
+    excused = known & ends.excused[at] & (send["offset"] >= 0)
+    bad |= must & ~excused & (~seen.any(seen.acknowledged) | gone)
+    return np.asarray(bad | (must & ((send["place"] == 0) | (send["offset"] < 0))))
 
 
 def _copies(value: Ints, reads: Columns, count: int) -> Mask:
@@ -184,18 +202,18 @@ def _shown(ends: Ends, sends: Columns, reads: Columns) -> Columns:
     or may have seen elsewhere, or the log does not hold."""
     sends = picked(sends, sends["txn"] != 0)
     outcome = outcomes(sends, imported=ends.imported)
-    spot, spots = (
+    sent_at, seen_at = (
         mixed(sends["vh"], sends["place"], sends["offset"]),
         mixed(reads["vh"], reads["place"], reads["offset"]),
     )
     committed = reads["bits"] & BY_COMMITTED != 0
-    seen = np.isin(spot, spots[committed])
+    seen = np.isin(sent_at, seen_at[committed])
     loose = (sends["offset"] < 0) | (sends["bits"] & (CONFUSED | STRADDLES) != 0)
     seen |= loose & np.isin(sends["vh"], reads["vh"][committed])
-    stored = np.isin(spot, spots[reads["bits"] & STORED != 0])
+    stored = np.isin(sent_at, seen_at[reads["bits"] & STORED != 0])
     at, known = ends.of(sends["place"])
     passed = known & (ends.rc_start[at] <= sends["offset"]) & (sends["offset"] < ends.rc_end[at])
-    gone = known & (ends.look_ns[at] >= 0) & (sends["offset"] >= ends.log_start[at]) & ~stored
+    gone = known & (ends.snapshot_ns[at] >= 0) & (sends["offset"] >= ends.log_start[at]) & ~stored
     hidden = np.isin(outcome, (MUST, UNSURE)) & (~seen & (passed | (sends["offset"] < 0)) | gone)
     rows = np.flatnonzero(seen | stored | hidden)
     bits = (seen | stored) * np.int64(SHOWN) | hidden * np.int64(HIDDEN)

@@ -92,13 +92,30 @@ def spark_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for noisy in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
-    local = master.startswith("local")
     temporary = _temporary()
+    builder = SparkSession.builder.master(master).appName(app)
+    for key, value in _options(master, memory, _java_options(java_options or (), temporary)).items():
+        builder = builder.config(key, value)
+    try:
+        with _quiet_launch(), _launch_settings(temporary):
+            session = builder.getOrCreate()
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise ShatterError(
+            f"Spark did not start on master {master}: {reason[0] if reason else type(error).__name__}; check --master"
+            " and JAVA_HOME"
+        ) from error
+    remember_classes()
+    return session
+
+
+def _options(master: str, memory: str, java_options: str) -> dict[str, str]:
+    local = master.startswith("local")
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": _java_options(java_options or (), temporary),
+        "spark.driver.extraJavaOptions": java_options,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
@@ -119,20 +136,7 @@ def spark_session(
         # A local driver must listen on localhost, whatever the host's name resolves to. Remote workers must reach it at
         # an address that Spark, or SPARK_LOCAL_IP, determines.
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    builder = SparkSession.builder.master(master).appName(app)
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    try:
-        with _quiet_launch(), _launch_settings(temporary):
-            session = builder.getOrCreate()
-    except Exception as error:
-        reason = str(error).strip().splitlines()
-        raise ShatterError(
-            f"Spark did not start on master {master}: {reason[0] if reason else type(error).__name__}; check --master"
-            " and JAVA_HOME"
-        ) from error
-    remember_classes()
-    return session
+    return options
 
 
 def _temporary() -> Path | None:

@@ -17,7 +17,7 @@ class Locks:
         self._lock = threading.Lock()
         self._locks: dict[str, threading.RLock] = {}
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> threading.RLock:
         with self._lock:
             return self._locks.setdefault(name, threading.RLock())
 

@@ -18,13 +18,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import sentence
+from checkers.views.keys import PARTITION, REPLICA
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-PARTITION = ("cluster", "topic", "partition")
-REPLICA = (*PARTITION, "broker")
-_TOLD = 3
+_MOST_NAMED = 3
 """Most partitions that a sentence names."""
 
 
@@ -46,7 +45,7 @@ def replicas_expected(t: Tables) -> DataFrame | None:
     history, and where no snapshot has any replica."""
     if t.stored.imported or not t.has("log_ends"):
         return None
-    ends = _last_looks(t)
+    ends = _last_snapshots(t)
     assigned = ends.where("replicas is not null").select(*PARTITION, F.explode("replicas").alias("broker")).distinct()
     own = [(c, b) for c, info in t.meta.clusters.items() for b in info.brokers]
     if own:
@@ -61,33 +60,33 @@ def replicas_expected(t: Tables) -> DataFrame | None:
         .agg(F.max("log_start").alias("log_start"), F.max("log_end").alias("log_end"))
     )
     rows = assigned.join(bounds, list(REPLICA), "left").join(_stored(t), list(REPLICA), "left")
-    rows = rows.join(_told(t), list(REPLICA), "left")
+    rows = rows.join(_reported(t), list(REPLICA), "left")
     place = sentence("the log of %s-%s on broker %s of %s", "topic", "partition", "broker", "cluster")
 
     def said(words: str) -> Column:
         return F.concat(place, F.lit(words))
 
     empty = F.coalesce(F.col("log_start") == F.col("log_end"), F.lit(False))
-    lost = (F.coalesce("batches", F.lit(0)) < F.col("told_batches")) | (
-        F.coalesce("records", F.lit(0)) < F.col("told_records")
+    lost = (F.coalesce("batches", F.lit(0)) < F.col("reported_batches")) | (
+        F.coalesce("records", F.lit(0)) < F.col("reported_records")
     )
-    untold = F.col("told_complete").isNull()
+    unreported = F.col("reported_complete").isNull()
     short = F.col("stored_end") < F.col("log_end")
     if t.compacted is not None:
         flags = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
         rows = rows.join(flags, ["cluster", "topic"], "left")
         short = short & F.col("compacted").isNull()  # a cleaner may have removed the last records
     why = (
-        F.when(~F.coalesce("told_complete", F.lit(True)), F.coalesce("told_why", said(" is incomplete")))
+        F.when(~F.coalesce("reported_complete", F.lit(True)), F.coalesce("reported_why", said(" is incomplete")))
         .when(F.coalesce(lost, F.lit(False)), said(" has lost rows since it was stored"))
-        .when(untold & F.col("batches").isNull() & ~empty, said(" was not captured"))
-        .when(untold & F.coalesce(short, F.lit(False)), said(" ends before the log end that was seen"))
+        .when(unreported & F.col("batches").isNull() & ~empty, said(" was not captured"))
+        .when(unreported & F.coalesce(short, F.lit(False)), said(" ends before the log end that was seen"))
     )
     rows = rows.withColumn("why", why)
     return t.cache(rows.select(*REPLICA, F.col("why").isNull().alias("complete"), "why"))
 
 
-def _last_looks(t: Tables) -> DataFrame:
+def _last_snapshots(t: Tables) -> DataFrame:
     """`log_ends` of each cluster's last snapshot."""
     ends = t.table("log_ends").where("partition is not null").withColumn("look", F.coalesce("look", F.lit(0)))
     newest = ends.groupBy("cluster").agg(F.max("look").alias("look"))
@@ -96,24 +95,32 @@ def _last_looks(t: Tables) -> DataFrame:
 
 def _stored(t: Tables) -> DataFrame:
     """The stored rows of each replica: REPLICA, batches, records (rows of the last snapshot), stored_end."""
-    look = F.coalesce("look", F.lit(0)).alias("look")
+    snapshot = F.coalesce("look", F.lit(0)).alias("look")
     last = F.max_by(F.struct("n", "end"), "look").alias("last")
     batches = (
-        t.table("batches").groupBy(*REPLICA, look).agg(F.count("*").alias("n"), (F.max("last_offset") + 1).alias("end"))
+        t.table("batches")
+        .groupBy(*REPLICA, snapshot)
+        .agg(F.count("*").alias("n"), (F.max("last_offset") + 1).alias("end"))
     )
     batches = (
         batches.groupBy(*REPLICA)
         .agg(last)
         .select(*REPLICA, F.col("last.n").alias("batches"), F.col("last.end").alias("stored_end"))
     )
-    records = t.table("records").groupBy(*REPLICA, look).agg(F.count("*").alias("n"))
+    records = t.table("records").groupBy(*REPLICA, snapshot).agg(F.count("*").alias("n"))
     records = records.groupBy(*REPLICA).agg(F.max_by("n", "look").alias("records"))
     return batches.join(records, list(REPLICA), "full")
 
 
-def _told(t: Tables) -> DataFrame:
-    """The capture's own report: REPLICA, told_complete, told_why, told_batches, told_records."""
-    names = {"complete": "told_complete", "why": "told_why", "batches": "told_batches", "records": "told_records"}
+def _reported(t: Tables) -> DataFrame:
+    """The capture's own report: REPLICA, reported_complete, reported_why, reported_batches,
+    reported_records."""
+    names = {
+        "complete": "reported_complete",
+        "why": "reported_why",
+        "batches": "reported_batches",
+        "records": "reported_records",
+    }
     said = F.max_by(F.struct(*(F.col(c).alias(n) for c, n in names.items())), F.coalesce("look", F.lit(0)))
     return t.table("captured_logs").groupBy(*REPLICA).agg(said.alias("s")).select(*REPLICA, "s.*")
 
@@ -136,5 +143,5 @@ def gaps(t: Tables) -> tuple[Gap, ...]:
 def sentence_of(missing: Sequence[Gap]) -> str:
     """One sentence that names the partitions, and the reason of the first."""
     names = list(dict.fromkeys(f"{g.topic}-{g.partition} on {g.cluster}" for g in missing))
-    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
-    return f"the logs of {', '.join(names[:_TOLD])}{more} are incomplete ({missing[0].why})"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"the logs of {', '.join(names[:_MOST_NAMED])}{more} are incomplete ({missing[0].why})"

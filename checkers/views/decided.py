@@ -57,8 +57,8 @@ def _asked(t: Tables) -> DataFrame | None:
 
 
 def decided_in_time(t: Tables, hidden: DataFrame) -> DataFrame:
-    """Those of these records (of `carried`, with `bounds`, txn and txn_end_at) whose transaction the mirror had to end
-    as the source did."""
+    """Those of these records (of `mirrored_values`, with `bounds`, txn and txn_end_at) whose transaction the mirror had
+    to end as the source did."""
     beyond = F.col("stopped") & (F.col("txn_end_at").isNull() | (F.col("txn_end_at") >= F.col("bound")))
     rows = hidden.withColumn("beyond", beyond)
     rows = t.cache(rows.join(F.broadcast(asked(t)), list(PAIR), "left"))

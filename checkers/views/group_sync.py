@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.lives import undecided, with_era_at
+from checkers.views.incarnations import undecided, with_era_at
+from checkers.views.keys import GROUP, PARTITION
 from checkers.views.mirror_spans import stop_begins
 from checkers.views.mirroring import unclean_clusters
-from checkers.views.tables import PARTITION
 from harness.history.ops import Phase
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-GROUP = ("cluster", "group", "topic", "partition")
 _SOURCE_OF = {"B": "A", "C": "B"}
 _NO_EVIDENCE = (1 << 63) - 1
 
@@ -74,14 +73,14 @@ def _written(t: Tables) -> DataFrame:
     events = _with_stops(t, with_era_at(t, events, F.col("time_ns")).where(~undecided()))
     places = Window.partitionBy(*PARTITION, "era")
     unwritten = F.col("w").isNull()
-    behind = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)
+    earlier = places.orderBy("time_ns", unwritten).rowsBetween(Window.unboundedPreceding, -1)
     # Backwards: Spark takes quadratic time for a frame that ends at the end of the partition.
-    lives = Window.partitionBy(*PARTITION, "era", "stops")
-    ahead = lives.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
-    before = F.max("end").over(behind)
-    following = F.last(F.coalesce("sure", "sent"), ignorenulls=True).over(ahead)
-    bound = F.coalesce(following, F.max("end").over(ahead))
-    found = events.withColumns({"low": F.max("start").over(behind), "before": before, "after": bound}).where(
+    between_stops = Window.partitionBy(*PARTITION, "era", "stops")
+    later = between_stops.orderBy(F.desc("time_ns"), unwritten.desc()).rowsBetween(Window.unboundedPreceding, -1)
+    before = F.max("end").over(earlier)
+    following = F.last(F.coalesce("sure", "sent"), ignorenulls=True).over(later)
+    bound = F.coalesce(following, F.max("end").over(later))
+    found = events.withColumns({"low": F.max("start").over(earlier), "before": before, "after": bound}).where(
         "w is not null"
     )
     at_rest = F.col("time_ns") >= _at_rest(t)
@@ -91,10 +90,11 @@ def _written(t: Tables) -> DataFrame:
 
 def _with_stops(t: Tables, events: DataFrame) -> DataFrame:
     """Add `stops`: how often a stop of the cluster's mirror had begun or ended by then."""
-    turns = stop_begins(t).groupBy("cluster").agg(F.flatten(F.collect_list(F.array("begin", "end"))).alias("turns"))
-    events = events.join(F.broadcast(turns), "cluster", "left")
-    passed = F.size(F.filter("turns", lambda at: at <= F.col("time_ns")))
-    return events.withColumn("stops", F.when(F.col("turns").isNull(), 0).otherwise(passed)).drop("turns")
+    times = F.flatten(F.collect_list(F.array("begin", "end"))).alias("stop_times")
+    stops = stop_begins(t).groupBy("cluster").agg(times)
+    events = events.join(F.broadcast(stops), "cluster", "left")
+    passed = F.size(F.filter("stop_times", lambda at: at <= F.col("time_ns")))
+    return events.withColumn("stops", F.when(F.col("stop_times").isNull(), 0).otherwise(passed)).drop("stop_times")
 
 
 def _at_rest(t: Tables) -> int:

@@ -8,15 +8,15 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.eras import FOREVER
-from checkers.views.lives import decided_by_offset, undecided, with_era
-from checkers.views.turns import with_branch
+from checkers.views.failbacks import with_branch
+from checkers.views.incarnations import decided_by_offset, undecided, with_era
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
 KEY = ("cluster", "topic", "partition", "era")
-"""Columns that identify a partition. era: which of its topic's lives (incarnations), counted from 0 (see `lives`);
-below 0: a branch that a failback discarded (see `turns`)."""
+"""Columns that identify a partition. era: which of its topic's incarnations, counted from 0 (see `incarnations`);
+below 0: a branch that a failback discarded (see `failbacks`)."""
 NEVER = 2**62
 """Index of a request that was never made."""
 

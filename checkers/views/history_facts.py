@@ -79,20 +79,20 @@ def learn(stored: Stored) -> Facts:
     )
 
 
-def _rows(stored: Stored, table: str, find: Callable[[Sequence[str]], pa.Table], schema: str) -> list[dict[str, Any]]:
-    """The results of `find` on the files of a table, part by part."""
+def _rows(stored: Stored, table: str, scan: Callable[[Sequence[str]], pa.Table], schema: str) -> list[dict[str, Any]]:
+    """The results of `scan` on the files of a table, part by part."""
     files = [str(file) for file in stored.run.files.get(table, ())]
     if stored.run.rows(table) <= AT_A_GLANCE:
-        return list(find(files).to_pylist())
+        return list(scan(files).to_pylist())
     parts = max(1, min(len(files), stored.run.rows(table) // _PART_ROWS))
 
-    def look(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def scanned(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in numbers:
             for number in some.column("id").to_pylist():
-                yield from find(files[number::parts]).to_batches()
+                yield from scan(files[number::parts]).to_batches()
 
     numbers = stored.spark.range(0, parts, 1, parts)
-    return [row.asDict() for row in numbers.mapInArrow(look, schema).collect()]
+    return [row.asDict() for row in numbers.mapInArrow(scanned, schema).collect()]
 
 
 def _opened(files: Sequence[str], table: str, columns: Sequence[str], coded: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.keys import PARTITION
+
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-KEY = ("cluster", "topic", "partition")
 MIRRORED = (
     *("PREPARING", "LOG_TRUNCATION", "EPOCH_FENCING", "MIRRORING"),
     *("PAUSING", "PAUSED", "STOPPING", "FAILED"),
@@ -44,8 +45,8 @@ def stop_targets(t: Tables) -> DataFrame:
 
 
 def spans(t: Tables) -> DataFrame:
-    """Spans of time in which a partition was mirrored without a break: KEY, state (the first), from_ns, until_ns (null:
-    to the end of the history)."""
+    """Spans of time in which a partition was mirrored without a break: PARTITION, state (the first), from_ns, until_ns
+    (null: to the end of the history)."""
     found = t.once("mirror_spans", _spans)
     assert found is not None
     return found
@@ -54,8 +55,8 @@ def spans(t: Tables) -> DataFrame:
 def _spans(t: Tables) -> DataFrame:
     rows = t.table("mirror_states").where("state is not null and topic is not null and partition is not null")
     access = F.when(F.col("state").isin(*MIRRORED), "mirrored").when(F.col("state") == "STOPPED", "open")
-    rows = rows.select(*KEY, "state", "time_ns", access.otherwise("unknown").alias("access"))
-    order = Window.partitionBy(*KEY).orderBy("time_ns", "access")
+    rows = rows.select(*PARTITION, "state", "time_ns", access.otherwise("unknown").alias("access"))
+    order = Window.partitionBy(*PARTITION).orderBy("time_ns", "access")
     rows = rows.withColumn("before", F.lag("access").over(order)).where("before is null or before != access")
     rows = rows.withColumns({"next_ns": F.lead("time_ns").over(order), "next": F.lead("access").over(order)})
     rows = rows.where("access = 'mirrored'").withColumn("id", F.monotonically_increasing_id())
@@ -64,7 +65,9 @@ def _spans(t: Tables) -> DataFrame:
     joined = rows.join(stops, stopped, "left")
     until = F.min(F.least("next_ns", "begin"))
     return (
-        joined.groupBy(*KEY, "state", F.col("time_ns").alias("from_ns"), "id").agg(until.alias("until_ns")).drop("id")
+        joined.groupBy(*PARTITION, "state", F.col("time_ns").alias("from_ns"), "id")
+        .agg(until.alias("until_ns"))
+        .drop("id")
     )
 
 
@@ -72,7 +75,7 @@ def stopped_since(t: Tables) -> DataFrame:
     """When the mirror of a topic was stopped for good: cluster, topic, stopped_ns. Only topics of which every partition
     ended in state STOPPED; stopped_ns is the last partition's stop."""
     rows = t.table("mirror_states").where("state is not null and topic is not null")
-    rows = rows.groupBy(*KEY).agg(
+    rows = rows.groupBy(*PARTITION).agg(
         F.max_by("state", "time_ns").alias("state"),
         F.max(F.when(F.col("state") != "STOPPED", F.col("time_ns"))).alias("other_ns"),
         F.collect_list(F.when(F.col("state") == "STOPPED", F.col("time_ns"))).alias("stops"),

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.lives import with_ended
+from checkers.views.incarnations import with_ended
 from checkers.views.mirroring import NEVER, PAIR, carries_aborted, keeps_offsets, scopes
+from checkers.views.replica_logs import in_transaction
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -20,22 +21,21 @@ if TYPE_CHECKING:
 VALUE = (*PAIR, "value")
 
 
-def carried(t: Tables) -> DataFrame | None:
+def mirrored_values(t: Tables) -> DataFrame | None:
     """One row per value: PAIR, value, key, and
 
     - a_all, a_visible: copies on the source, all and those neither aborted nor undecided; a_aborted: one is aborted;
     - b_all, b_alive, b_visible: copies on the destination: all, those not aborted, those visible to read_committed;
     - a_first, a_last, a_any: first and last offset of the copies that had to be mirrored, first of any; b_first,
-      b_last:
-      of the copies that count;
-    - need, have: how many copies had to be mirrored, and how many were.
+      b_last: of the copies that count;
+    - expected_copies, mirrored_copies: how many copies had to be mirrored, and how many were.
 
     None without a mirrored partition whose logs are known.
     """
-    return t.once("carried", _carried)
+    return t.once("mirrored_values", _mirrored_values)
 
 
-def _carried(t: Tables) -> DataFrame | None:
+def _mirrored_values(t: Tables) -> DataFrame | None:
     where = scopes(t)
     if where is None or not t.has("records"):
         return None
@@ -52,13 +52,6 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     for frame in frames[1:]:
         found = found.unionByName(frame)
     return found
-
-
-def in_transaction() -> Column:
-    """Whether a row of `Tables.log` is a data record of a transaction."""
-    named = F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull()
-    # Brokers keep no state for ids below -1: records with such ids are not held back.
-    return F.col("control_type").isNull() & (F.col("producer_id") >= -1) & named
 
 
 def _stored(t: Tables) -> DataFrame:
@@ -104,8 +97,8 @@ def _copies(t: Tables, rows: DataFrame) -> DataFrame:
         count(b).alias("b_all"),
         count(b & ~aborted).alias("b_alive"),
         count(b & visible).alias("b_visible"),
-        count(due).alias("need"),
-        count(counts).alias("have"),
+        count(due).alias("expected_copies"),
+        count(counts).alias("mirrored_copies"),
         F.min(offset(a)).alias("a_any"),
         F.min(offset(due)).alias("a_first"),
         F.max(offset(due)).alias("a_last"),
@@ -115,8 +108,8 @@ def _copies(t: Tables, rows: DataFrame) -> DataFrame:
 
 
 def bounds(t: Tables) -> DataFrame | None:
-    """`scopes` with `bound`: every record of the source below it must be on the destination; and first_carried,
-    last_carried: least and greatest source offset of the records that are.
+    """`scopes` with `bound`: every record of the source below it must be on the destination; and first_mirrored,
+    last_mirrored: least and greatest source offset of the records that are.
 
     The recorded cut; everything where the run waited for it; else everything before the last mirrored record.
     """
@@ -124,18 +117,18 @@ def bounds(t: Tables) -> DataFrame | None:
 
 
 def _bounds(t: Tables) -> DataFrame | None:
-    where, values = scopes(t), carried(t)
+    where, values = scopes(t), mirrored_values(t)
     if where is None or values is None:
         return None
-    seen = values.where("need > 0 and have > 0").groupBy(*PAIR)
-    reach = seen.agg(F.min("a_first").alias("first_carried"), F.max("a_first").alias("last_carried"))
+    seen = values.where("expected_copies > 0 and mirrored_copies > 0").groupBy(*PAIR)
+    reach = seen.agg(F.min("a_first").alias("first_mirrored"), F.max("a_first").alias("last_mirrored"))
     cut = F.col("cut_source")
     if keeps_offsets(t):
         cut = F.least(cut, F.coalesce("b_end", cut))
     bound = (
         F.when(F.col("stopped") & F.col("cut_source").isNotNull(), cut)
         .when(F.col("all_due"), F.lit(NEVER))
-        .otherwise(F.coalesce(F.col("last_carried") + 1, F.lit(0)))
+        .otherwise(F.coalesce(F.col("last_mirrored") + 1, F.lit(0)))
     )
     return where.join(reach, list(PAIR), "left").withColumn("bound", bound)
 
@@ -155,12 +148,12 @@ def explained_copies(t: Tables) -> DataFrame | None:
 
 
 def _explained(t: Tables) -> DataFrame | None:
-    values, where = carried(t), scopes(t)
+    values, where = mirrored_values(t), scopes(t)
     if values is None or where is None:
         return None
-    several = values.where("need > 0 and have > need")
+    several = values.where("expected_copies > 0 and mirrored_copies > expected_copies")
     sent = t.sends.select(F.col("cluster").alias("source"), "value").distinct()
-    gone = values.where("a_all = 0 and have > 0").join(sent, ["source", "value"], "left_semi")
+    gone = values.where("a_all = 0 and mirrored_copies > 0").join(sent, ["source", "value"], "left_semi")
     if several.isEmpty():
         return None
     expired = _expired(t, several, where)
@@ -170,7 +163,9 @@ def _explained(t: Tables) -> DataFrame | None:
         [
             several.select(*VALUE, "b_first", F.lit("several").alias("what")),
             gone.select(*VALUE, "b_first", F.lit("gone").alias("what")),
-            values.where("need > 0 and have = need").select(*VALUE, "b_first", F.lit("held").alias("what")),
+            values.where("expected_copies > 0 and mirrored_copies = expected_copies").select(
+                *VALUE, "b_first", F.lit("held").alias("what")
+            ),
         ]
     )
     before = Window.partitionBy(*PAIR).orderBy("b_first").rowsBetween(Window.unboundedPreceding, 0)

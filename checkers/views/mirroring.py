@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views import topic_names
 from harness.core import contracts
 from harness.history.ops import Phase
 
@@ -24,19 +25,21 @@ NEVER = (1 << 63) - 1
 _NOT_GOING_ON = ("STOPPED", "STOPPING", "PAUSED", "PAUSING", "FAILED")
 
 
-def contract_name(t: Tables) -> str:
-    """Name of the contract that is judged; empty when it is unknown."""
-    return str(getattr(t, "contract", None) or t.meta.test.contract or "")
-
-
 def capable(t: Tables, capability: str) -> bool:
-    """Whether the mirror has a capability: as the run states it, else as mirrors of its contract have it."""
+    """Whether the mirror has a capability: as the run states it, else as mirrors of the contract that is judged."""
     stated = t.meta.capabilities.get(capability)
-    return bool(stated.yes) if stated is not None else capability in contracts.load(_judged_by(t)).capabilities
+    return stated.yes if stated is not None else _promised(t.contract or t.meta.test.contract, capability)
 
 
-def _judged_by(t: Tables) -> str:
-    return contract_name(t) or "kafka-clean"
+def designed(t: Tables, capability: str) -> bool:
+    """Whether the mirror's design has a capability: by the contract of the run if the run had a design, else by the one
+    that is judged."""
+    own = t.meta.test.contract if t.meta.test.design else None
+    return _promised(own or t.contract or t.meta.test.contract, capability)
+
+
+def _promised(contract: str | None, capability: str) -> bool:
+    return capability in contracts.load(contract or contracts.DEFAULT).capabilities
 
 
 def keeps_offsets(t: Tables) -> bool:
@@ -76,18 +79,6 @@ def unclean_clusters(t: Tables) -> frozenset[str]:
     found = {r[0] for r in rows.select("cluster").distinct().collect()}
     every = {letter for pair in t.mirror_pairs for letter in pair}
     return frozenset(every if found - every else found)
-
-
-def named_topic(t: Tables, cluster: Column | str, origin: Column | str = "origin_topic") -> Column:
-    """The name, on `cluster`, of the topic called `origin` on A: the inverse of `Tables.canonical`."""
-    c = F.col(cluster) if isinstance(cluster, str) else cluster
-    name = F.col(origin) if isinstance(origin, str) else origin
-    maps = {"B": dict(t.meta.topic_map), **{k: dict(v) for k, v in t.meta.topic_maps.items()}}
-    pairs = [(k, here, there) for k, m in maps.items() for here, there in m.items() if here != there]
-    if not pairs:
-        return name
-    entries = [F.lit(x) for k, here, there in pairs for x in (f"{k}\t{here}", there)]
-    return F.coalesce(F.create_map(*entries)[F.concat_ws("\t", c, name)], name)
 
 
 def compacted_on(t: Tables, *clusters: str) -> list[str]:
@@ -172,22 +163,22 @@ def _pair_scopes(t: Tables, source: str, destination: str) -> DataFrame:
         F.col("log_start").alias("b_start"),
         F.col("log_end").alias("b_end"),
     )
-    looked = (
+    observed = (
         t.table("log_ends")
         .where(F.col("cluster") == destination)
         .select(t.canonical().alias("origin_topic"), "partition")
     )
-    looked = looked.where("partition is not null").distinct().withColumn("looked", F.lit(True))
-    both = a.join(b, list(place), "left").join(looked, list(place), "left")
+    observed = observed.where("partition is not null").distinct().withColumn("observed", F.lit(True))
+    both = a.join(b, list(place), "left").join(observed, list(place), "left")
     absent = F.col("b_end").isNull()
     # In a settled run a topic that no broker of the destination knows was never mirrored; else its log is unknown.
-    both = both.where(~absent | F.col("looked").isNull()) if settled(t) else both.where(~absent)
-    carried = t.meta.topic_map if destination == "B" else t.meta.topic_maps.get(destination, t.meta.topic_map)
-    if carried:
-        both = both.where(F.col("origin_topic").isin(*carried))
-    named = F.coalesce("destination_topic", named_topic(t, F.lit(destination)))
+    both = both.where(~absent | F.col("observed").isNull()) if settled(t) else both.where(~absent)
+    mirrored = t.meta.topic_map if destination == "B" else t.meta.topic_maps.get(destination, t.meta.topic_map)
+    if mirrored:
+        both = both.where(F.col("origin_topic").isin(*mirrored))
+    named = F.coalesce("destination_topic", topic_names.on_cluster(t.meta, F.lit(destination)))
     both = both.withColumns(
         {"source": F.lit(source), "destination": F.lit(destination), "destination_topic": named}
-    ).drop("looked")
+    ).drop("observed")
     own = states(t).where(F.col("cluster") == destination).drop("cluster")
     return both.join(F.broadcast(own), list(place), "left")

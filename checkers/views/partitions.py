@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.views.history import KEY
-from checkers.views.lives import with_era_at
+from checkers.views.incarnations import with_era_at
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -30,7 +30,7 @@ def final_state(t: Tables) -> DataFrame:
     - incomplete: a final read of it did not complete;
     - from the authoritative log: log_start, log_end, look_ns.
     """
-    polled = t.sieve.polled_ends if t.screened else _polled_ends(t)
+    polled = t.prefilter.polled_ends if t.large else _polled_ends(t)
     parts = [polled]
     if t.has("final_reads"):
         parts.append(_final_reads(t))
@@ -74,8 +74,8 @@ def _logs(t: Tables) -> DataFrame:
 
 def _expired(t: Tables) -> DataFrame:
     """Retention in an imported history: a log start without a snapshot of the log."""
-    told = t.table("log_ends").where("broker is null and log_end is null and log_start is not null")
-    return with_era_at(t, told, F.col("time_ns")).select(*KEY, "log_start")
+    starts = t.table("log_ends").where("broker is null and log_end is null and log_start is not null")
+    return with_era_at(t, starts, F.col("time_ns")).select(*KEY, "log_start")
 
 
 def _polled_ends(t: Tables) -> DataFrame:

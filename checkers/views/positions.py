@@ -1,7 +1,7 @@
 """Known start positions of consumers, and the events after which their position is unknown.
 
-Not a checker: shared by `poll_order` and the sieve. A position that was *given* is known before the first read after
-it, in one of three ways (column `how`):
+Not a checker: shared by `poll_order` and the prefilter. A position that was *given* is known before the first read
+after it, in one of three ways (column `how`):
 - `offset`: an assignment that names an offset (a seek is one);
 - `start`: one at the log start: `auto.offset.reset` earliest (or offset -2) outside groups, and, for Shatterproof's own
   consumers without a group, every assignment without an offset;
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.failbacks import with_branch
 from checkers.views.history import KEY
 from checkers.views.history_facts import OUT_OF_RANGE
-from checkers.views.lives import undecided, with_era
-from checkers.views.turns import with_branch
+from checkers.views.incarnations import undecided, with_era
+from checkers.views.keys import GROUP
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -31,7 +32,6 @@ ASSIGN, KEEP, REBALANCE = "assign", "keep", "rebalance"
 BEGINNING = -2
 """The logical offset of Kafka's clients for the log start; other negative offsets are not interpreted."""
 _PLACE = ("topic", "partition")
-GROUP = ("cluster", "group", *_PLACE)
 
 
 def given(t: Tables) -> DataFrame | None:
@@ -43,15 +43,15 @@ def given(t: Tables) -> DataFrame | None:
 
 
 def _given(t: Tables) -> DataFrame | None:
-    told = _told(t)
+    stated = _stated(t)
     groups = _of_groups(t)
-    rows = told if groups is None else told.unionByName(groups)
-    # A lower bound on the log start saves the sieve from checking everything below it.
+    rows = stated if groups is None else stated.unionByName(groups)
+    # A lower bound on the log start saves the prefilter from checking everything below it.
     ends = t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
     least = ends.groupBy("cluster", *_PLACE).agg(F.min("log_start").alias("least"))
     rows = rows.join(F.broadcast(least), ["cluster", *_PLACE], "left")
     rows = rows.withColumn("offset", F.coalesce("offset", F.greatest("least", F.lit(0)), F.lit(0))).drop("least")
-    # While a topic is being recreated it is unknown which life a position belongs to.
+    # While a topic is being recreated it is unknown which incarnation a position belongs to.
     rows = with_era(t, rows, F.col("index"), F.col("index")).where(~undecided())
     rows = with_branch(t, rows, F.col("time_ns"), F.col("offset"))
     return rows.dropDuplicates([*KEY, "process", "index"])
@@ -71,7 +71,7 @@ def _assignments(t: Tables, *functions: str) -> DataFrame:
     return ops.select("index", "f", "process", "cluster", "group", "reset", "time_ns")
 
 
-def _told(t: Tables) -> DataFrame:
+def _stated(t: Tables) -> DataFrame:
     """Positions that assignments name themselves; offset null: the log start."""
     named = t.table("op_records").where(f"action = '{ASSIGN}' and topic is not null and partition is not null")
     named = named.select(F.col("op_index").alias("index"), *_PLACE, "offset")

@@ -28,11 +28,11 @@ def with_earlier(t: Tables, rows: DataFrame) -> DataFrame:
     counts."""
     col = F.col
     # Values without a send have no process; by value they do not pile up in one window. Nor is there an order between
-    # a send that may belong to two lives of a topic and any other.
+    # a send that may belong to two incarnations of a topic and any other.
     alone = col("op").isNull() | col("straddles")
     line: list[Column | str] = ["process", *KEY, F.when(alone, col("value"))]
-    told = col("outcome").isin("acked", "committed") & col("offset").isNotNull()
-    ack = F.when(told, F.struct("offset", "value", "op", "done_index"))
+    acknowledged = col("outcome").isin("acked", "committed") & col("offset").isNotNull()
+    ack = F.when(acknowledged, F.struct("offset", "value", "op", "done_index"))
     seen = F.struct(col("first_seen").alias("offset"), "value", "op", "done_index", "client")
     seen = F.when(col("first_seen").isNotNull(), seen)
     loose = F.max(_loose(t)).over(Window.partitionBy(*line))

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from checkers.base import union
 from checkers.views.group_sync import commits
 from checkers.views.history import KEY
-from checkers.views.life_ids import with_life
-from checkers.views.positions import GROUP, offsets_of_groups
+from checkers.views.keys import GROUP
+from checkers.views.positions import offsets_of_groups
+from checkers.views.topic_ids import with_era_of_log
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -34,20 +35,22 @@ def counted(t: Tables, rows: DataFrame) -> DataFrame:
 
 def _in_the_log(t: Tables, rows: DataFrame) -> DataFrame:
     """Without those whose position may have been below the log's start: the consumer may then have gone anywhere."""
-    told = t.ops.where("f in ('assign', 'subscribe') and reset is not null")
-    told = told.select("process", F.col("index").alias("at"), F.col("reset").alias("told"))
-    last = rows.select(*_ROW, "process").join(told, "process").where("at < op_index")
-    last = last.groupBy(*_ROW).agg(F.max_by("told", "at").alias("told"))
+    resets = t.ops.where("f in ('assign', 'subscribe') and reset is not null")
+    resets = resets.select("process", F.col("index").alias("at"), F.col("reset").alias("stated_reset"))
+    last = rows.select(*_ROW, "process").join(resets, "process").where("at < op_index")
+    last = last.groupBy(*_ROW).agg(F.max_by("stated_reset", "at").alias("stated_reset"))
     rows = rows.join(last, list(_ROW), "left")
     below = (F.col("before") + 1 < F.coalesce("start", F.lit(0))) & ~F.col("how").eqNullSafe("start")
     moves_itself = F.lit(t.stored.imported) | F.col("group").isNotNull()
-    to_start = F.coalesce(F.coalesce("reset", "told") == "earliest", F.lit(False))
+    to_start = F.coalesce(F.coalesce("reset", "stated_reset") == "earliest", F.lit(False))
     doubtful = (below | F.col("lost")) & moves_itself & ~to_start & (F.col("form") != "internal")
-    rows = t.cache(rows.withColumn("doubtful", doubtful).drop("told"))
-    looks = t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
-    looks = with_life(t, looks).select(*KEY, "log_start", F.col("time_ns").alias("look_ns"))
+    rows = t.cache(rows.withColumn("doubtful", doubtful).drop("stated_reset"))
+    snapshots = (
+        t.table("log_ends").where("log_start is not null").withColumn("cluster", F.coalesce("cluster", F.lit("A")))
+    )
+    snapshots = with_era_of_log(t, snapshots).select(*KEY, "log_start", F.col("time_ns").alias("look_ns"))
     # If a later snapshot shows the position in the log, it was there before.
-    there = looks.join(rows.where("doubtful and not lost").select(*_ROW, "before", "time_ns"), list(KEY))
+    there = snapshots.join(rows.where("doubtful and not lost").select(*_ROW, "before", "time_ns"), list(KEY))
     there = there.where("look_ns >= time_ns and log_start <= before + 1").select(*_ROW).distinct()
     return rows.where("not doubtful").unionByName(rows.where("doubtful").join(there, list(_ROW), "left_semi"))
 
@@ -62,12 +65,12 @@ def _of_groups(t: Tables, rows: DataFrame) -> DataFrame:
     asked = offsets_of_groups(t).withColumnRenamed("offset", "stood").withColumnRenamed("process", "who")
     asked = t.cache(wanted.join(asked, list(GROUP)).withColumn("mine", F.col("who") == F.col("process")))
     read = t.table("group_offsets").where("offset >= 0 and coalesce(kind, 'consumer') != 'share'")
-    looks = read.select(*GROUP, F.col("offset").alias("stood"), F.col("time_ns").alias("look_ns"))
-    looks = wanted.where("how = 'group'").join(looks, list(GROUP)).where("look_ns <= time_ns")
+    snapshots = read.select(*GROUP, F.col("offset").alias("stood"), F.col("time_ns").alias("look_ns"))
+    snapshots = wanted.where("how = 'group'").join(snapshots, list(GROUP)).where("look_ns <= time_ns")
     later = f"what = 'commit' and not mine and {_SINCE}"
     floors = [
         asked.where(f"(how = 'group' and begun < op_index) or ({later})"),
-        looks,
+        snapshots,
         _reads(t, wanted).where(f"(how = 'group' and mine and begun < op_index) or (not mine and {_SINCE})"),
     ]
     found = union([floor.select(*_ROW, "stood") for floor in floors])

@@ -11,25 +11,34 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from checkers.eras import Lives
+from checkers.eras import Failbacks, Incarnations
 from checkers.spark.scratch import Scratch
 from checkers.spark.session import SMALL_ROWS
 from checkers.spark.stored import Stored, open_stored
-from checkers.views import completeness, history, life_ids, life_windows, lives, partitions, screen, under_faults
-from checkers.views import value_outcomes as fates
+from checkers.views import (
+    completeness,
+    failbacks,
+    history,
+    incarnations,
+    partitions,
+    prefiltered,
+    recreations,
+    replica_logs,
+    topic_ids,
+    topic_names,
+    under_faults,
+    value_outcomes,
+)
 from checkers.views.cache import Locks, view
 from checkers.views.history_facts import Facts, learn
-from checkers.views.turns import Turns
-from checkers.views.turns import turns as find_turns
+from checkers.views.keys import PARTITION
 from harness.core.internal_topics import INTERNAL_TOPICS
 from harness.core.remains import RESULTS, SCRATCH, ready_results
 from harness.history.runfile import RunMeta
 
-PARTITION = ("cluster", "topic", "partition")
-REPLICA = ("cluster", "topic", "partition", "broker")
 _SMALL_BYTES = 64 * 1024 * 1024
 _LOGS = ("batches", "records", "log_ends")
 _NAMES = ", ".join(f"'{name}'" for name in INTERNAL_TOPICS)
@@ -37,7 +46,7 @@ _OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row without a topic belongs 
 
 
 class Tables:
-    """The views of one run, the argument of a checker's `find`."""
+    """The views of one run, the argument of a checker's `check`."""
 
     def __init__(self, stored: Stored, *, contract: str | None = None) -> None:
         self.locks = Locks()
@@ -103,22 +112,15 @@ class Tables:
 
     def canonical(self, cluster: Column | str = "cluster", topic: Column | str = "topic") -> Column:
         """The topic's name on A, of a topic named `topic` on `cluster`."""
-        c = F.col(cluster) if isinstance(cluster, str) else cluster
-        name = F.col(topic) if isinstance(topic, str) else topic
-        maps = {"B": dict(self.meta.topic_map), **{k: dict(v) for k, v in self.meta.topic_maps.items()}}
-        pairs = [(k, there, here) for k, m in maps.items() for here, there in m.items() if here != there]
-        if not pairs:
-            return name
-        entries = [F.lit(x) for k, there, here in pairs for x in (f"{k}\t{there}", here)]
-        return F.coalesce(F.create_map(*entries)[F.concat_ws("\t", c, name)], name)
+        return topic_names.on_a(self.meta, cluster, topic)
 
     @view
     def mirror_pairs(self) -> tuple[tuple[str, str], ...]:
         """(source, destination) letters, in the order of the chain: A→B, then B→C when there is a C."""
         letters = set(self.meta.clusters)
         if not letters:
-            looks = self.table("log_ends").select("cluster").union(self.table("ops").select("cluster"))
-            letters = {r[0] for r in looks.distinct().collect() if r[0] in ("A", "B", "C")}
+            named = self.table("log_ends").select("cluster").union(self.table("ops").select("cluster"))
+            letters = {r[0] for r in named.distinct().collect() if r[0] in ("A", "B", "C")}
         return tuple((s, d) for s, d in (("A", "B"), ("B", "C")) if s in letters and d in letters)
 
     # -- the evidence: replicas' logs ---------------------------------------------------------------------------
@@ -135,125 +137,39 @@ class Tables:
 
     @view
     def replicas(self) -> DataFrame:
-        """The last snapshot of each replica whose log is complete: cluster, topic, partition, broker, look, time_ns,
-        log_start, log_end, high_watermark, last_stable, leader, leader_epoch, isr, replicas, mirror_of, era,
-        origin_topic.
-
-        In a Shatterproof run that is the cluster's last snapshot (a replica that was dead then has none); in an
-        imported history each replica's own last. For a recreated topic only those of its newest life, which is the
-        column `era`.
-        """
-        ends = self.table("log_ends").where("broker is not null and log_end is not null")
-        ends = ends.withColumn("look", F.coalesce("look", F.lit(0)))
-        scope = REPLICA if self.stored.imported else ("cluster",)
-        newest = Window.partitionBy(*scope)
-        last = ends.withColumn("_last", F.max("look").over(newest)).where("look = _last").drop("_last")
-        order = Window.partitionBy(*REPLICA).orderBy(F.desc("time_ns"), F.desc("log_end"))
-        last = last.withColumn("_n", F.row_number().over(order)).where("_n = 1").drop("_n")
-        if self.expected is not None:
-            incomplete = self.expected.where("not complete").select(*REPLICA)
-            last = last.join(F.broadcast(incomplete), list(REPLICA), "left_anti")
-        last = life_ids.of_the_newest_life(self, last)
-        return self.cache(last.withColumn("origin_topic", self.canonical()))
+        """The last snapshot of each replica whose log is complete. See `replica_logs.last_snapshots`."""
+        return replica_logs.last_snapshots(self)
 
     @view
     def log(self) -> DataFrame:
-        """Every record (control records included) of every replica in its last snapshot: the columns of `records`,
-        `origin_topic`, the replica's log_start, log_end, high_watermark, last_stable, look_ns, and of data records
-        `in_txn`: whether it belongs to a transaction; `txn_end`: the control type of the first marker of its producer
-        id after it in that log (null outside transactions and for an open one); `txn_end_at`: its offset; `aborted`:
-        whether it is ABORT.
-        """
-        return self._with_txn_end(self._at_last_look(self.table("records")))
+        """Every record of every replica in its last snapshot. See `replica_logs.records`."""
+        return replica_logs.records(self)
 
     @view
     def log_batches(self) -> DataFrame:
         """Every batch of every replica in its last snapshot: the columns of `batches`, `origin_topic`, and the
         replica's log_start, log_end, high_watermark, last_stable."""
-        return self._at_last_look(self.table("batches"))
+        return replica_logs.at_last_snapshot(self, self.table("batches"))
 
     @view
-    def _markers(self) -> bool:
+    def has_markers(self) -> bool:
+        """Whether a log holds a transaction marker."""
         return self.table("records").where("control_type in ('COMMIT', 'ABORT')").limit(1).count() > 0
-
-    @staticmethod
-    def _in_transaction() -> Column:
-        # Brokers keep no state for ids below -1: records with such ids are not held back.
-        data = F.col("control_type").isNull() & (F.col("producer_id") >= -1)
-        return data & (F.coalesce("transactional", F.lit(False)) | F.col("txn").isNotNull())
-
-    def _with_txn_end(self, log: DataFrame) -> DataFrame:
-        if not self._markers:
-            none = {"txn_end": F.lit(None).cast("string"), "txn_end_at": F.lit(None).cast("bigint")}
-            return log.withColumns({"in_txn": self._in_transaction(), **none, "aborted": F.lit(False)})
-        # Not by epoch: with transaction version 2 a marker carries the epoch after that of its records.
-        # Backwards: Spark takes quadratic time for a frame that ends after the current row.
-        # An imported history may name a transaction and no producer id.
-        named = F.when(F.col("producer_id") == -1, F.col("txn"))
-        ahead = Window.partitionBy(*REPLICA, "producer_id", named).orderBy(F.desc("offset"))
-        ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        marker = F.when(F.col("control_type").isin("COMMIT", "ABORT"), F.struct("control_type", "offset"))
-        log = log.withColumn("in_txn", self._in_transaction())
-        log = log.withColumn("_end", F.when(F.col("in_txn"), F.last(marker, ignorenulls=True).over(ahead)))
-        log = log.withColumns({"txn_end": F.col("_end.control_type"), "txn_end_at": F.col("_end.offset")}).drop("_end")
-        return log.withColumn("aborted", F.coalesce(F.col("txn_end") == "ABORT", F.lit(False)))
-
-    def _at_last_look(self, frame: DataFrame) -> DataFrame:
-        keep = (*REPLICA, "look", "log_start", "log_end", "high_watermark", "last_stable", "origin_topic")
-        looks = F.broadcast(self.replicas.select(*keep, F.col("time_ns").alias("look_ns")))
-        frame = frame.withColumn("look", F.coalesce("look", F.lit(0)))
-        return frame.join(looks, [*REPLICA, "look"])
 
     @view
     def truth(self) -> DataFrame:
-        """The replica with the authoritative log, one row per partition: the columns of `replicas`.
-
-        The known leader, if its log was stored; otherwise, or where no leader is known, the replica whose last batch
-        has the greatest leader epoch, then the longest log: the order in which Kafka's own truncation would decide.
-        Where the leader is known and its log is incomplete, only another in-sync replica can replace it.
-        """
-        epochs = (
-            self.table("records")
-            .withColumn("look", F.coalesce("look", F.lit(0)))
-            .groupBy(*REPLICA, "look")
-            .agg(F.max("leader_epoch").alias("_epoch"), F.count("*").alias("_records"))
-        )
-        stored = (F.coalesce("_records", F.lit(0)) > 0) | (F.col("log_end") == F.col("log_start"))
-        leads = F.coalesce(F.col("leader") == F.col("broker"), F.lit(False))
-        order = Window.partitionBy(*PARTITION).orderBy(
-            stored.desc(), leads.desc(), F.col("_epoch").desc_nulls_last(), F.desc("log_end"), F.asc("broker")
-        )
-        ranked = self.replicas.join(epochs, [*REPLICA, "look"], "left").withColumn("_n", F.row_number().over(order))
-        first = ranked.where("_n = 1").drop("_n", "_epoch", "_records")
-        if self.expected is None:
-            return self.cache(first)
-        incomplete = self.expected.where("not complete").select(*PARTITION, F.col("broker").alias("leader"))
-        led = first.join(F.broadcast(incomplete), [*PARTITION, "leader"], "left_semi")
-        lagging = led.where(~F.coalesce(F.array_contains("isr", F.col("broker")), F.lit(False))).select(*PARTITION)
-        return self.cache(first.join(F.broadcast(lagging), list(PARTITION), "left_anti"))
+        """The replica with the authoritative log, one row per partition. See `replica_logs.authoritative`."""
+        return replica_logs.authoritative(self)
 
     @view
     def truth_log(self) -> DataFrame:
         """The records of the authoritative log (`truth`), one log per partition: columns as `log`."""
-        log = self._at_last_look(self.table("records"))
-        log = log.join(F.broadcast(self.truth.select(*REPLICA)), list(REPLICA))
-        return self.cache(self._with_txn_end(log))
+        return self.cache(replica_logs.records(self, only=self.truth))
 
     @view
-    def carried_under_faults(self) -> under_faults.Carried:
+    def carried_under_faults(self) -> under_faults.MirroredUnderFaults:
         """The records that the mirror copied under each fault. See `under_faults`."""
         return under_faults.carried_under_faults(self)
-
-    @view
-    def cuts(self) -> DataFrame:
-        """The mirror's cuts: cluster (destination), topic (its name there), origin_topic, partition, source_offset,
-        destination_offset, time_ns. One row per partition, of its newest STOPPED row."""
-        order = Window.partitionBy("cluster", "topic", "partition").orderBy(F.desc("time_ns"))
-        stopped = self.table("mirror_states").where("state = 'STOPPED'")
-        last = stopped.withColumn("_n", F.row_number().over(order)).where("_n = 1")
-        return last.withColumn("origin_topic", self.canonical()).select(
-            "cluster", "topic", "origin_topic", "partition", "source_offset", "destination_offset", "time_ns"
-        )
 
     # -- the history: what clients did --------------------------------------------------------------------------
 
@@ -268,24 +184,24 @@ class Tables:
         return history.paired_ops(self)
 
     @view
-    def lives(self) -> Lives:
-        """Topics that were deleted, and when which of their lives ended. See `life_windows.windows`."""
-        return life_windows.windows(self)
+    def incarnations(self) -> Incarnations:
+        """Topics that were deleted, and when which of their incarnations ended. See `recreations.windows`."""
+        return recreations.windows(self)
 
     @view
-    def life_windows(self) -> DataFrame | None:
-        """`lives` to join with; None where no topic was deleted. See `lives.as_frame`."""
-        return lives.as_frame(self, self.lives)
+    def incarnation_windows(self) -> DataFrame | None:
+        """`incarnations` to join with; None where no topic was deleted. See `incarnations.as_frame`."""
+        return incarnations.as_frame(self, self.incarnations)
 
     @view
-    def lives_by_id(self) -> DataFrame | None:
-        """Logs whose life follows from their topic id. See `life_ids.by_id`."""
-        return life_ids.by_id(self)
+    def eras_by_id(self) -> DataFrame | None:
+        """Logs whose incarnation follows from their topic id. See `topic_ids.by_id`."""
+        return topic_ids.by_id(self)
 
     @view
-    def turns(self) -> Turns:
-        """The failbacks, by partition. See `turns.turns`."""
-        return find_turns(self)
+    def failbacks(self) -> Failbacks:
+        """The failbacks, by partition. See `failbacks.failbacks`."""
+        return failbacks.failbacks(self)
 
     @view
     def txns(self) -> DataFrame:
@@ -300,9 +216,9 @@ class Tables:
         sequence, phase.
 
         outcome: `acked` (outside a transaction), `committed`, `aborted`, `failed`, `unknown`. An operation with two
-        contradictory completions, or with none, is `unknown`. era: see `lives`; straddles: by its times it may belong
-        to several lives, though its offset may have decided. commit_asked: index of the first request to commit its
-        transaction (`history.NEVER`: none; null: unknown, or outside transactions).
+        contradictory completions, or with none, is `unknown`. era: see `incarnations`; straddles: by its times it may
+        belong to several incarnations, though its offset may have decided. commit_asked: index of the first request to
+        commit its transaction (`history.NEVER`: none; null: unknown, or outside transactions).
         """
         return self.cache(history.sends(self))
 
@@ -323,7 +239,7 @@ class Tables:
     @property
     def transactional(self) -> bool:
         """Whether there are transactions: of clients, or in a log (e.g. a mirror's own)."""
-        return self.facts.transactional or (self.has("records") and self._markers)
+        return self.facts.transactional or (self.has("records") and self.has_markers)
 
     @view
     def logged_values(self) -> DataFrame:
@@ -350,53 +266,48 @@ class Tables:
         records that were never read are left out."""
         return self.cache(history.seen(self.polled, self.logged_values if self.has("records") else None))
 
-    # -- the close check and the sieve before it -----------------------------------------------------------------
+    # -- the close check and the prefilter before it --------------------------------------------------------------
 
     @property
     def large(self) -> bool:
-        """Whether the run is large enough for the sieve."""
+        """Whether the run is so large that only what the prefilter keeps is checked closely."""
         return self.stored.rows > SMALL_ROWS
 
-    @property
-    def screened(self) -> bool:
-        """Whether only what the sieve keeps is checked closely, or everything."""
-        return self.large
-
     @view
-    def sieve(self) -> screen.Sieve:
-        """The sieve over a large run."""
-        return screen.Sieve(self)
+    def prefilter(self) -> prefiltered.Prefilter:
+        """The prefilter over a large run."""
+        return prefiltered.Prefilter(self)
 
     @property
     def _near(self) -> DataFrame:
-        return self.sieve.suspects
+        return self.prefilter.suspects
 
     @view
     def near_sends(self) -> DataFrame:
         """`sends`, only of the values that need a close check."""
-        return self.cache(history.sends(self, only=self._near)) if self.screened else self.sends
+        return self.cache(history.sends(self, only=self._near)) if self.large else self.sends
 
     @view
     def near_reads(self) -> DataFrame:
         """`reads`, only of the values that need a close check."""
-        return self.cache(history.reads(self, only=self._near)) if self.screened else self.reads
+        return self.cache(history.reads(self, only=self._near)) if self.large else self.reads
 
     @view
     def near_polled(self) -> DataFrame:
         """`polled`, only of the values that need a close check."""
-        return self.cache(history.polled(self.near_reads)) if self.screened else self.polled
+        return self.cache(history.polled(self.near_reads)) if self.large else self.polled
 
     @view
     def near_seen(self) -> DataFrame:
         """`seen`, only of the values that need a close check."""
-        if not self.screened:
+        if not self.large:
             return self.seen
         return self.cache(history.seen(self.near_polled, self.near_logged if self.has("records") else None))
 
     @property
     def near_logged(self) -> DataFrame:
         """`logged_values`, only of the values that need a close check."""
-        if not self.screened:
+        if not self.large:
             return self.logged_values
         return self.logged_values.withColumn("vh", F.xxhash64("value")).join(self._near, "vh", "left_semi").drop("vh")
 
@@ -422,22 +333,20 @@ class Tables:
     @view
     def suspects(self) -> DataFrame:
         """Values with possible anomalies, with everything known about them. See `value_outcomes.suspects`."""
-        return fates.suspects(self)
+        return value_outcomes.suspects(self)
 
     @view
-    def unsuspected(self) -> frozenset[str]:
-        """Checkers that have nothing to find, because no value is suspect for them."""
-        if self.screened:
-            return fates.CHECKERS if self.is_empty(self._near) else frozenset()
-        if not self.is_empty(self.suspects) or not self.is_empty(self.conflicts):
-            return frozenset()
-        return fates.CHECKERS - ({"aborted_read"} if self.facts.transactional else frozenset())
+    def unsuspected(self) -> bool:
+        """Whether no value is suspect, so that checkers of `suspects` and `conflicts` have nothing to find."""
+        if self.large:
+            return self.is_empty(self._near)
+        return self.is_empty(self.suspects) and self.is_empty(self.conflicts)
 
     @view
     def conflicts(self) -> DataFrame:
         """The rows of `near_seen` at offsets where two or more values were seen."""
         place = [*PARTITION, "era", "offset"]
-        seen = self.near_seen.where(~lives.undecided())
+        seen = self.near_seen.where(~incarnations.undecided())
         mixed = seen.groupBy(*place).agg(F.min("value").alias("_least"), F.max("value").alias("_most"))
         mixed = mixed.where("_least != _most").select(*place)
         return self.cache(seen.join(mixed, place, "left_semi"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.tables import PARTITION, REPLICA
+from checkers.views.keys import PARTITION, REPLICA
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
@@ -54,11 +54,11 @@ def _build(t: Tables) -> DataFrame:
     rows = rows.where(marker | (named & ~control)).withColumn("control", marker)
     rows = rows.withColumn("producer", producer_key())
     # Backwards: Spark takes quadratic time for a frame that ends after the current row.
-    ahead = Window.partitionBy(*PARTITION, "producer").orderBy(F.desc("base_offset"))
-    ahead = ahead.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    later = Window.partitionBy(*PARTITION, "producer").orderBy(F.desc("base_offset"))
+    later = later.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # After a reset the same id is another producer.
-    behind = Window.partitionBy(*PARTITION, "producer", "resets").orderBy("base_offset")
-    behind = behind.rowsBetween(Window.unboundedPreceding, -1)
+    earlier = Window.partitionBy(*PARTITION, "producer", "resets").orderBy("base_offset")
+    earlier = earlier.rowsBetween(Window.unboundedPreceding, -1)
     mark = F.when(
         F.col("control"),
         F.struct(
@@ -70,9 +70,9 @@ def _build(t: Tables) -> DataFrame:
     )
     rows = rows.withColumns(
         {
-            "end": F.when(~F.col("control"), F.last(mark, ignorenulls=True).over(ahead)),
-            "last_marker": F.max(F.when(F.col("control"), F.col("base_offset"))).over(behind),
-            "last_marker_epoch": F.max(F.when(F.col("control"), F.col("producer_epoch"))).over(behind),
+            "end": F.when(~F.col("control"), F.last(mark, ignorenulls=True).over(later)),
+            "last_marker": F.max(F.when(F.col("control"), F.col("base_offset"))).over(earlier),
+            "last_marker_epoch": F.max(F.when(F.col("control"), F.col("producer_epoch"))).over(earlier),
         }
     )
     return rows.select(
@@ -98,12 +98,12 @@ def _names(t: Tables) -> DataFrame:
     if t.facts.transactional:
         sent = t.sends.where("txn is not null or f = 'txn'")
         name = F.coalesce("txn", F.concat(F.lit("op "), F.col("op").cast("string")))
-        sent = sent.select("cluster", "value", F.col("offset").alias("told"), name.alias("txn"))
+        sent = sent.select("cluster", "value", F.col("offset").alias("acked_at"), name.alias("txn"))
         times = F.count("*").over(Window.partitionBy("cluster", "value"))
         log = t.truth_log.where("control_type is null and value is not null and transactional")
         by_value = log.select(*key, "value", "offset").join(sent.withColumn("times", times), ["cluster", "value"])
         # A value that was sent again is at the acknowledged offset of each of its sends.
-        by_value = by_value.where("times = 1 or told = offset").select(*key, "txn")
+        by_value = by_value.where("times = 1 or acked_at = offset").select(*key, "txn")
         rows = stored.unionByName(by_value)
     names = rows.groupBy(*key).agg(F.min("txn").alias("txn"))
     return names.join(outcomes(t), ["cluster", "txn"], "left")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.keys import PARTITION
 from harness.history.ops import Phase
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 AFTER_S = 20
 """How long after the healing the mirror's records still count: a process has to start and get its tasks."""
 _AFTER_NS = AFTER_S * 10**9
-_PLACE = ("cluster", "topic", "partition")
 _WINDOW = "fault_id int, cluster string, begin_ns bigint, end_ns bigint, before boolean"
 
 
@@ -50,12 +50,12 @@ class UnderFault:
 
     def to_json(self) -> dict[str, Any]:
         """An entry of `carried_under_faults` in results.json."""
-        told = asdict(self)
-        return told if self.before else {key: value for key, value in told.items() if key != "before"}
+        fields = asdict(self)
+        return fields if self.before else {key: value for key, value in fields.items() if key != "before"}
 
 
 @dataclass(frozen=True)
-class Carried:
+class MirroredUnderFaults:
     """faults: those that bit, in order; partitions: the number of partitions with mirrored records under any of
     them."""
 
@@ -63,27 +63,27 @@ class Carried:
     partitions: int = 0
 
 
-def carried_under_faults(t: Tables) -> Carried:
+def carried_under_faults(t: Tables) -> MirroredUnderFaults:
     """See the module. Nothing for imported histories, and for runs without a mirror or without a fault that bit."""
     mirrored = t.meta.test.mirror or t.meta.topic_map
     if t.stored.imported or not mirrored or not t.mirror_pairs or not t.has("faults"):
-        return Carried()
+        return MirroredUnderFaults()
     faults = _bitten(t)
     if not faults:
-        return Carried()
+        return MirroredUnderFaults()
     windows = t.spark.createDataFrame(_windows(t, faults), _WINDOW)
     steps = _steps(t).join(F.broadcast(windows), "cluster")
     steps = steps.where("time_ns > begin_ns and since_ns < end_ns")
     inside = F.least("time_ns", "end_ns") - F.greatest("since_ns", "begin_ns")
     share = F.when(F.col("time_ns") > F.col("since_ns"), inside / (F.col("time_ns") - F.col("since_ns"))).otherwise(1)
-    grown = steps.groupBy("fault_id", "before", *_PLACE).agg(F.sum(F.col("grown") * share).alias("n"))
+    grown = steps.groupBy("fault_id", "before", *PARTITION).agg(F.sum(F.col("grown") * share).alias("n"))
     grown = t.cache(grown.withColumn("n", F.round("n").cast("bigint")).where("n > 0"))
     sums = grown.groupBy("fault_id", "before").agg(F.sum("n").alias("records"), F.count("*").alias("partitions"))
     found = {(row["fault_id"], row["before"]): row for row in sums.collect()}
-    told = []
+    under = []
     for fault in faults:
         row, earlier = found.get((fault["fault_id"], False)), found.get((fault["fault_id"], True))
-        told.append(
+        under.append(
             UnderFault(
                 fault_id=fault["fault_id"],
                 name=fault["name"],
@@ -93,7 +93,7 @@ def carried_under_faults(t: Tables) -> Carried:
                 before=earlier["records"] if earlier else 0,
             )
         )
-    return Carried(tuple(told), grown.select(*_PLACE).distinct().count())
+    return MirroredUnderFaults(tuple(under), grown.select(*PARTITION).distinct().count())
 
 
 def _bitten(t: Tables) -> list[dict[str, Any]]:
@@ -134,38 +134,38 @@ def _windows(t: Tables, faults: Sequence[dict[str, Any]]) -> list[tuple[int, str
 
 
 def _steps(t: Tables) -> DataFrame:
-    """How the destinations' logs grew by the mirror: _PLACE, since_ns, time_ns, grown (data records)."""
+    """How the destinations' logs grew by the mirror: PARTITION, since_ns, time_ns, grown (data records)."""
     destinations = [d for _, d in t.mirror_pairs]
     ends = t.table("log_ends").where(F.col("cluster").isin(*destinations) & F.col("partition").isNotNull())
     ends = ends.where("broker is null or leader is null or broker = leader")
     ends = ends.withColumn("end", F.coalesce("high_watermark", "log_end")).where("end is not null")
-    looks = ends.groupBy("cluster").agg(F.countDistinct("time_ns").alias("n")).where("n > 1").collect()
-    looked = [row["cluster"] for row in looks]
-    order = Window.partitionBy(*_PLACE).orderBy("time_ns")
+    several = ends.groupBy("cluster").agg(F.countDistinct("time_ns").alias("n")).where("n > 1").collect()
+    with_snapshots = [row["cluster"] for row in several]
+    order = Window.partitionBy(*PARTITION).orderBy("time_ns")
     steps = (
-        ends.groupBy(*_PLACE, "time_ns")
+        ends.groupBy(*PARTITION, "time_ns")
         .agg(F.max("end").alias("high"))
         .withColumns({"since_ns": F.lag("time_ns").over(order), "low": F.lag("high").over(order)})
     )
-    steps = steps.where((F.col("high") > F.col("low")) & F.col("cluster").isin(*looked))
+    steps = steps.where((F.col("high") > F.col("low")) & F.col("cluster").isin(*with_snapshots))
     if t.has("records"):
         control = t.truth_log.where("control_type is not null")
-        control = control.select(*(F.col(c).alias(f"c_{c}") for c in _PLACE), "offset")
+        control = control.select(*(F.col(c).alias(f"c_{c}") for c in PARTITION), "offset")
         within = F.expr("offset >= low and offset < high")
-        for c in _PLACE:
+        for c in PARTITION:
             within &= F.col(c) == F.col(f"c_{c}")
         counted = steps.join(control, within, "left").groupBy(*steps.columns)
         steps = counted.agg(F.count("offset").alias("markers"))
     else:
         steps = steps.withColumn("markers", F.lit(0))
     grown = (F.col("high") - F.col("low") - F.col("markers")).cast("double").alias("grown")
-    found = steps.select(*_PLACE, "since_ns", "time_ns", grown)
-    unseen = [d for d in destinations if d not in looked]
+    found = steps.select(*PARTITION, "since_ns", "time_ns", grown)
+    unseen = [d for d in destinations if d not in with_snapshots]
     if unseen:
-        polled = t.polled.where(F.col("cluster").isin(*unseen)).groupBy(*_PLACE, "first_ns")
+        polled = t.polled.where(F.col("cluster").isin(*unseen)).groupBy(*PARTITION, "first_ns")
         read = polled.agg(F.count("*").cast("double").alias("grown"))
         times = (F.col("first_ns").alias("since_ns"), F.col("first_ns").alias("time_ns"))
-        found = found.unionByName(read.select(*_PLACE, *times, "grown"))
+        found = found.unionByName(read.select(*PARTITION, *times, "grown"))
     if t.meta.topic_map:
         found = found.where(t.canonical().isin(*t.meta.topic_map))
     own = _firsts(t.table("ops").where("f in ('send', 'txn') and type = 'invoke'"))

@@ -14,23 +14,19 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views.history import KEY, NEVER
-from checkers.views.lives import may_be_same, undecided, with_ended
+from checkers.views.incarnations import may_be_same, undecided, with_ended
+from checkers.views.keys import PARTITION
 from checkers.views.mirroring import unclean_clusters
 from checkers.views.send_lines import with_earlier
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-PARTITION = ("cluster", "topic", "partition")
 PLACE = ("cluster", "topic", "origin_topic", "partition", "era", "offset", "op_index")
 MARKS = (
     *("is_lost", "is_unseen", "is_elsewhere", "is_overlaid", "is_unsent", "is_misplaced", "is_duplicate"),
     *("is_undone", "is_torn", "is_ack_back", "is_reordered"),
 )
-CHECKERS = frozenset(
-    ("lost_write", "duplicate", "inconsistent_offsets", "misplaced", "aborted_read", "torn_transaction")
-) | {"ack_mismatch", "send_order"}
-"""Checkers that need only suspects and conflicts; `aborted_read` also needs the reads of transactions."""
 _LOGGED = ("producer_id", "producer_epoch", "sequence", "txn_end")
 _SENT = ("op", "cluster", "topic", "origin_topic", "partition", "era", "offset", "outcome")
 
@@ -42,7 +38,7 @@ def suspects(t: Tables) -> DataFrame:
     - attempts: array of structs, every send of the value; others: all but this one;
     - places: array of structs: PLACE, readers, final, committed, stored, and as `Tables.logged_values` producer_id,
       producer_epoch, sequence and txn_end;
-    - era: for a send that overlapped a deletion, the life in which its value is seen at its acknowledged offset;
+    - era: for a send that overlapped a deletion, the incarnation in which its value is seen at its acknowledged offset;
     - mine: places of possible copies of this send: all but those at which another send was acknowledged; own: of these,
       those on the cluster it was sent to; here: those of its own partition;
     - before_ack, before_seen: structs, the previous sends of the process; lost_form.
@@ -54,8 +50,8 @@ def suspects(t: Tables) -> DataFrame:
     return t.cache(rows.where(reduce(Column.__or__, [F.col(m) for m in MARKS])))
 
 
-def told(place: Column, send: Column) -> Column:
-    """Whether a send was acknowledged at this place, in what may be the same life. Both are structs."""
+def acknowledged_at(place: Column, send: Column) -> Column:
+    """Whether a send was acknowledged at this place, in what may be the same incarnation. Both are structs."""
     same = [place[name] == send[name] for name in (*PARTITION, "offset")]
     return F.coalesce(reduce(Column.__and__, same) & may_be_same(place["era"], send["era"]), F.lit(False))
 
@@ -72,9 +68,9 @@ def may_hold(place: Column, send: Column) -> Column:
 def undone(place: Column, send: Column, sends: Column) -> Column:
     """Whether the copy at a place can only be that of a send that was aborted or refused; `sends`: all of its value."""
     is_undone = send["outcome"].isin("aborted", "failed")
-    others = F.exists(sends, lambda s: told(place, s))
+    others = F.exists(sends, lambda s: acknowledged_at(place, s))
     lawful = F.exists(sends, lambda s: ~s["outcome"].isin("aborted", "failed") & may_hold(place, s))
-    return is_undone & (told(place, send) | (~others & ~lawful))
+    return is_undone & (acknowledged_at(place, send) | (~others & ~lawful))
 
 
 def _this() -> Column:
@@ -87,12 +83,12 @@ def _joined(t: Tables) -> DataFrame:
     place = F.struct(*PLACE, *("readers", "final", "committed", "stored"), *_LOGGED)
     places = seen.groupBy("value").agg(F.collect_list(place).alias("places"))
     rows = t.near_sends.join(places, "value", "full")
-    if t.life_windows is not None:
+    if t.incarnation_windows is not None:
         rows = _decided_by_place(rows)
     rows = rows.join(F.broadcast(t.final_state), list(KEY), "left")
-    looked = F.coalesce(F.col("look_ns") >= F.coalesce("done_ns", "invoke_ns"), F.lit(False))
-    looked = looked & F.coalesce(F.col("log_start") == 0, F.lit(False))
-    send = F.struct(*_SENT, "producer_id", "producer_epoch", "sequence", looked.alias("looked"))
+    log_seen = F.coalesce(F.col("look_ns") >= F.coalesce("done_ns", "invoke_ns"), F.lit(False))
+    log_seen = log_seen & F.coalesce(F.col("log_start") == 0, F.lit(False))
+    send = F.struct(*_SENT, "producer_id", "producer_epoch", "sequence", log_seen.alias("log_seen"))
     every = F.collect_list(F.when(F.col("op").isNotNull(), send)).over(Window.partitionBy("value"))
     rows = rows.withColumn("attempts", every)
     if t.compacted is None:
@@ -105,7 +101,9 @@ def _joined(t: Tables) -> DataFrame:
     sent = F.col("op").isNotNull()
     others = F.filter("attempts", lambda s: (s["op"] != F.col("op")) | (s["cluster"] != F.col("cluster")))
     rows = rows.withColumn("others", others)
-    mine = F.filter("places", lambda p: told(p, _this()) | ~F.exists("others", lambda s: told(p, s)))
+    mine = F.filter(
+        "places", lambda p: acknowledged_at(p, _this()) | ~F.exists("others", lambda s: acknowledged_at(p, s))
+    )
     rows = rows.withColumn("mine", F.when(sent, mine).otherwise(F.slice("places", 1, 0)))
     rows = rows.withColumn("own", F.filter("mine", lambda p: p["cluster"] == F.col("cluster")))
     here = F.filter(
@@ -126,7 +124,7 @@ def _joined(t: Tables) -> DataFrame:
 
 
 def _decided_by_place(rows: DataFrame) -> DataFrame:
-    """Decide `era` of sends that overlapped a deletion and whose value is seen, in one life, where it may be."""
+    """Decide `era` of sends that overlapped a deletion and whose value is seen, in one incarnation, where it may be."""
 
     def there(p: Column) -> Column:
         same = [p[name] == F.col(name) for name in PARTITION[:2]]
@@ -138,12 +136,35 @@ def _decided_by_place(rows: DataFrame) -> DataFrame:
 
 
 def _marked(t: Tables, rows: DataFrame) -> DataFrame:
+    decided = F.filter("places", lambda p: ~undecided(p["era"]))
+    partitions = F.transform(decided, lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
+    strayed = F.exists(
+        "places",
+        lambda p: (
+            (p["origin_topic"] != F.col("origin_topic"))
+            | F.coalesce(p["partition"] != F.col("partition"), F.lit(False))
+        ),
+    )
+    sent = F.col("op").isNotNull()
+    return rows.withColumns(
+        {
+            **_missing(t),
+            **_not_as_acknowledged(),
+            "is_unsent": ~sent,
+            "is_misplaced": F.coalesce(sent & strayed, F.lit(False)),
+            "is_duplicate": F.size(partitions) > F.size(F.array_distinct(partitions)),
+            "is_undone": F.coalesce(sent & F.exists("places", lambda p: shown_undone(t, p)), F.lit(False)),
+        }
+    ).withColumn("is_lost", F.col("lost_form").isNotNull())
+
+
+def _missing(t: Tables) -> dict[str, Column]:
+    """lost_form: how an acknowledged record is known to be gone; is_unseen: it is not known whether it is."""
     false, col = F.lit(False), F.col
     read = F.exists("own", lambda p: p["readers"] > 0)
     # A writer may record final reads without marking their polls: then any poll may have been the final one.
     final = F.when(col("max_final").isNull(), read).otherwise(F.exists("own", lambda p: p["final"]))
     stored = F.exists("own", lambda p: p["stored"])
-    must = col("outcome").isin("acked", "committed") & ~col("deleted")
     done = F.coalesce("done_ns", "invoke_ns")
 
     def since(start: str) -> Column:
@@ -163,31 +184,31 @@ def _marked(t: Tables, rows: DataFrame) -> DataFrame:
     unknowable = (
         (by_log | by_final) & col("offset").isNull() & ~read & ~stored & ~(since("log_start") | since("final_start"))
     )
-    asked = _asked(t)
+    due = _must() & ~col("compacted")
+    return {
+        "lost_form": F.when(due, lost_form),
+        "is_unseen": F.coalesce(due & ((unread & ~passed & _asked(t)) | unknowable), false),
+    }
+
+
+def _not_as_acknowledged() -> dict[str, Column]:
+    """is_elsewhere: a record is in its partition, but not at its acknowledged offset; is_overlaid: it is nowhere on its
+    cluster."""
+    col = F.col
     here_at = F.exists("here", lambda p: p["offset"] == col("offset"))
     start = F.greatest(F.coalesce("log_start", F.lit(0)), F.coalesce("final_start", F.lit(0)))
     # An acknowledged offset is binding, however the operation or its transaction ended.
-    answered = must | (col("outcome").isin("unknown", "aborted") & ~col("deleted"))
+    answered = _must() | (col("outcome").isin("unknown", "aborted") & ~col("deleted"))
     answered = answered & (col("offset") >= start) & ~col("hidden")
-    strayed = F.exists(
-        "places",
-        lambda p: (p["origin_topic"] != col("origin_topic")) | F.coalesce(p["partition"] != col("partition"), false),
-    )
-    decided = F.filter("places", lambda p: ~undecided(p["era"]))
-    spots = F.transform(decided, lambda p: F.struct(p["cluster"], p["topic"], p["partition"], p["era"]))
-    sent = col("op").isNotNull()
-    return rows.withColumns(
-        {
-            "lost_form": F.when(must & ~col("compacted"), lost_form),
-            "is_unseen": F.coalesce(must & ~col("compacted") & ((unread & ~passed & asked) | unknowable), false),
-            "is_elsewhere": F.coalesce(answered & ~here_at & (F.size("here") > 0), false),
-            "is_overlaid": F.coalesce(answered & (F.size("own") == 0), false),
-            "is_unsent": ~sent,
-            "is_misplaced": F.coalesce(sent & strayed, false),
-            "is_duplicate": F.size(spots) > F.size(F.array_distinct(spots)),
-            "is_undone": F.coalesce(sent & F.exists("places", lambda p: shown_undone(t, p)), false),
-        }
-    ).withColumn("is_lost", col("lost_form").isNotNull())
+    return {
+        "is_elsewhere": F.coalesce(answered & ~here_at & (F.size("here") > 0), F.lit(False)),
+        "is_overlaid": F.coalesce(answered & (F.size("own") == 0), F.lit(False)),
+    }
+
+
+def _must() -> Column:
+    """Whether the record must be there."""
+    return F.col("outcome").isin("acked", "committed") & ~F.col("deleted")
 
 
 def _asked(t: Tables) -> Column:
@@ -213,7 +234,7 @@ def shown_undone(t: Tables, place: Column) -> Column:
     by_client = by_client & undone(place, _this(), F.col("attempts"))
     by_log = place["committed"] & (place["txn_end"] == "ABORT")
     # There a committed record may have lost its marker, and got another one.
-    rewritten = unclean_clusters(t) | {cluster for cluster, _, _ in t.turns}
+    rewritten = unclean_clusters(t) | {cluster for cluster, _, _ in t.failbacks}
     by_log = by_log & ~place["cluster"].isin(*sorted(rewritten)) if rewritten else by_log
     return F.coalesce(by_client, F.lit(False)) | F.coalesce(by_log, F.lit(False))
 
@@ -222,7 +243,7 @@ def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
     """Compare each send with the earlier sends of its process to its partition."""
     col = F.col
     acked = col("outcome").isin("acked", "committed")
-    told = acked & col("offset").isNotNull()
+    known = acked & col("offset").isNotNull()
     there = F.filter("here", lambda p: F.coalesce(p["txn_end"] != "ABORT", F.lit(True)))
     at = F.transform(there, lambda p: p["offset"])
     first = F.when(F.array_contains(at, col("offset")), col("offset")).otherwise(F.array_min(at))
@@ -232,7 +253,7 @@ def _ordered(t: Tables, rows: DataFrame) -> DataFrame:
     same = col("before_seen.client").eqNullSafe(col("client"))
     return rows.withColumns(
         {
-            "is_ack_back": F.coalesce(told & (col("offset") < col("before_ack.offset")), F.lit(False)),
+            "is_ack_back": F.coalesce(known & (col("offset") < col("before_ack.offset")), F.lit(False)),
             "is_reordered": F.coalesce(same & (col("first_seen") < col("before_seen.offset")), F.lit(False)),
         }
     )

@@ -44,7 +44,7 @@ def find(spark: SparkSession, tmp_path: Path) -> Iterator[Find]:
     def run(checker: Checker, history: History) -> list[dict[str, Any]]:
         tables = Tables.open(history.write(tmp_path / f"run{len(opened)}"), spark)
         opened.append(tables)
-        frame = checker.find(tables)
+        frame = checker.check(tables)
         if frame is None:
             return []
         assert [f.name for f in frame.schema.fields] == [name for name, _ in ANOMALY_COLUMNS]
@@ -64,5 +64,5 @@ def cut_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run counts as large, in many small ranges and buckets."""
     monkeypatch.setattr("checkers.views.tables.SMALL_ROWS", 0)
     monkeypatch.setattr("checkers.prefilter.spans.SPAN_ROWS", 500)
-    monkeypatch.setattr("checkers.views.screen.BUCKET_ROWS", 1000)
+    monkeypatch.setattr("checkers.views.prefiltered.BUCKET_ROWS", 1000)
     monkeypatch.setattr("checkers.views.history_facts.AT_A_GLANCE", 0)

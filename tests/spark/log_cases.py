@@ -114,7 +114,7 @@ class Group:
         tables = Tables.open(history.write(folder), spark)
         try:
             frames = [
-                c.find(tables) for c in LOG_CHECKERS if all(tables.has(r) for k in c.kinds[:1] for r in k.requires)
+                c.check(tables) for c in LOG_CHECKERS if all(tables.has(r) for k in c.kinds[:1] for r in k.requires)
             ]
             frame = union(frames)
             rows = [] if frame is None else [r.asDict() for r in frame.collect()]

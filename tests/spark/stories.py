@@ -58,7 +58,7 @@ def judged(spark: SparkSession, history: History, folder: Path) -> list[tuple[An
     tables = Tables.open(history.write(folder), spark)
     try:
         able = [c for c in SECTION_4 if any(all(map(tables.has, k.requires)) for k in c.kinds)]
-        found = union([checker.find(tables) for checker in able])
+        found = union([checker.check(tables) for checker in able])
         assert found is not None
         rows = found.collect()
     finally:

@@ -523,9 +523,9 @@ def found(
             tables = Tables.open(history.write(tmp_path_factory.mktemp("kinds") / name), spark)
             kinds: Kinds = defaultdict(lambda: defaultdict(list))
             try:
-                assert tables.screened == (request.param == "sieved")
+                assert tables.large == (request.param == "sieved")
                 for checker in CLIENT_CHECKERS:
-                    frame = CHECKERS[checker].find(tables)
+                    frame = CHECKERS[checker].check(tables)
                     for row in frame.collect() if frame is not None else ():
                         kinds[row.topic][row.kind].append(row.explain)
             finally:

@@ -21,7 +21,7 @@ def compacted(h: History, topic: str) -> Case:
 def found(spark: SparkSession, h: History, folder: Path) -> list[tuple[Any, ...]]:
     tables = Tables.open(h.write(folder), spark)
     try:
-        frames = [CHECKERS[name].find(tables) for name in ("poll_order", "torn_transaction")]
+        frames = [CHECKERS[name].check(tables) for name in ("poll_order", "torn_transaction")]
         rows = [row for frame in frames if frame is not None for row in frame.collect()]
     finally:
         tables.close()

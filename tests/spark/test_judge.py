@@ -75,7 +75,7 @@ def test_a_checker_that_breaks_makes_its_kinds_unknown(
     def broken(t: Tables) -> DataFrame | None:
         return t.table("ops").select("no such column")
 
-    checker = dataclasses.replace(catalogue.CHECKERS["thin"], find=broken)
+    checker = dataclasses.replace(catalogue.CHECKERS["thin"], check=broken)
     monkeypatch.setitem(catalogue.CHECKERS, "thin", checker)
     h = History()
     h.send("p", "A", "t", 0, "v0", offset=0)

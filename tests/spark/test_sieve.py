@@ -45,8 +45,8 @@ def test_a_clean_history_leaves_no_suspects(spark: SparkSession, tmp_path: Path,
     generate(tmp_path / "run", Shape(lines=4000, base_offset=base))
     tables = Tables.open(tmp_path / "run", spark)
     try:
-        assert tables.is_empty(tables.sieve.suspects)
-        assert tables.is_empty(tables.sieve.steps)
+        assert tables.is_empty(tables.prefilter.suspects)
+        assert tables.is_empty(tables.prefilter.steps)
     finally:
         tables.close()
 

@@ -170,7 +170,7 @@ def test_our_own_consumers_begin_where_their_role_says(layout: str, spark: Spark
     member(h, "nothing-and-latest", 3, committed=None, reset="latest")
     tables = Tables.open(h.write(tmp_path / "run"), spark)
     try:
-        frame = CHECKER.find(tables)
+        frame = CHECKER.check(tables)
         assert frame is not None
         found = sorted((r.topic, r.kind, r.form, r.offset) for r in frame.collect())
     finally:

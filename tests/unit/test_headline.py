@@ -70,5 +70,5 @@ def test_a_valid_verdict_has_reasons() -> None:
 
 
 def test_every_kind_has_a_phrase_to_follow_a_cluster_name() -> None:
-    assert [k.name for k in CATALOGUE.values() if not k.told and k.severity is not Severity.UNKNOWN] == []
-    assert {len(f"A {k.told}") < 80 for k in CATALOGUE.values()} == {True}
+    assert [k.name for k in CATALOGUE.values() if not k.violation and k.severity is not Severity.UNKNOWN] == []
+    assert {len(f"A {k.violation}") < 80 for k in CATALOGUE.values()} == {True}

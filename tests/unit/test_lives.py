@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from checkers.eras import FOREVER, UNDECIDED, Topic, Window, era_of
-from checkers.views.life_ids import lives_of_ids
-from checkers.views.life_windows import Step, windows_of
+from checkers.views.recreations import Step, windows_of
+from checkers.views.topic_ids import eras_of_ids
 
 T: Topic = ("A", "t")
 
@@ -99,4 +99,4 @@ def test_eras_of_operations() -> None:
     ],
 )
 def test_lives_of_ids(seen: list[tuple[str, int, bool]], expected: dict[str, int]) -> None:
-    assert lives_of_ids(seen) == expected
+    assert eras_of_ids(seen) == expected

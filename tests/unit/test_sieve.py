@@ -10,29 +10,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers.prefilter import events, follow, spans
-from checkers.prefilter.events import (
-    BLOCK_BITS,
-    DONE,
-    NEVER,
-    NONE,
-    OK,
-    READ,
-    Context,
-    combined_reads,
-    combined_sends,
-)
+from checkers.prefilter import follow, spans
+from checkers.prefilter.buckets import BLOCK_BITS, by_blocks
+from checkers.prefilter.events import first_pass
 from checkers.prefilter.hashing import mixed, xxh64
 from checkers.prefilter.order import bad_lines, poll_seams, polls_of, sends_in_order
-from checkers.prefilter.packed import KINDS, Columns, batch, gathered, pack, picked
+from checkers.prefilter.packed import KINDS, Columns, batch, pack, picked, unpacked_by_kind
+from checkers.prefilter.places import Context
+from checkers.prefilter.rows import DONE, NEVER, NONE, OK, READ, combined_reads, combined_sends
 from checkers.prefilter.values import Ends, by_value, conflicts
 from harness.history.schema import TABLES
 
-CONTEXT = Context(topics={}, lives={}, turns={}, decided=None, read_committed_by_default=False, buckets=3)
+CONTEXT = Context(topics={}, incarnations={}, failbacks={}, decided=None, read_committed_by_default=False, buckets=3)
 NOWHERE = np.array([-1])
 NO_ENDS = Ends(
     place=np.array([0]),
-    look_ns=NOWHERE,
+    snapshot_ns=NOWHERE,
     log_start=np.array([0]),
     final_ns=NOWHERE,
     any_final=np.array([False]),
@@ -84,12 +77,12 @@ def both_passes(files: dict[str, list[Path]], ends: Ends = NO_ENDS) -> dict[str,
     """The results of both passes over a history, bucket by bucket, without Spark."""
     planned = spans.plan(files)
     numbers = [pa.RecordBatch.from_pydict({"id": list(range(len(planned)))})]
-    first = pa.Table.from_batches(list(events.first_pass(CONTEXT, planned)(numbers)))
+    first = pa.Table.from_batches(list(first_pass(CONTEXT, planned)(numbers)))
     found: dict[str, list[Columns]] = {"suspects": [], "bad_lines": [], "back": []}
     for bucket in range(CONTEXT.buckets):
-        rows = gathered(first.filter(pa.compute.equal(first["bucket"], bucket)).to_batches())
+        rows = unpacked_by_kind(first.filter(pa.compute.equal(first["bucket"], bucket)).to_batches())
         suspects, lines, _ = by_value(ends, rows["sends"], rows["reads"])
-        found["suspects"] += [{"vh": suspects}, {"vh": conflicts(rows["spots"])}]
+        found["suspects"] += [{"vh": suspects}, {"vh": conflicts(rows["at_offsets"])}]
         found["bad_lines"] += [{"line": lines}, bad_lines(rows["order"])]
         found["back"] += [rows["back"], poll_seams(rows["polls"])[0]]
     return {
@@ -119,10 +112,10 @@ def test_mixed_keys_are_positive_and_depend_on_every_part() -> None:
 
 
 def test_blocks_keep_their_rows() -> None:
-    rows = columns("spots", *((p, o, p * o) for p in range(5) for o in range(7)))
-    blocks = list(pack("spots", rows, rows["place"] % 2))
+    rows = columns("at_offsets", *((p, o, p * o) for p in range(5) for o in range(7)))
+    blocks = list(pack("at_offsets", rows, rows["place"] % 2))
     assert sorted(bucket for _, bucket, _ in blocks) == [0, 1]
-    again = gathered([batch(blocks)])["spots"]
+    again = unpacked_by_kind([batch(blocks)])["at_offsets"]
     assert sorted(zip(*again.values(), strict=True)) == sorted(zip(*rows.values(), strict=True))
 
 
@@ -191,7 +184,7 @@ def test_a_value_of_two_operations_or_none_is_let_through() -> None:
 
 
 def test_two_values_at_one_offset() -> None:
-    spots = columns("spots", (5, 1, 11), (5, 2, 12), (5, 1, 11), (5, 2, 13), (6, 1, 12), (5, 2, 14))
+    spots = columns("at_offsets", (5, 1, 11), (5, 2, 12), (5, 1, 11), (5, 2, 13), (6, 1, 12), (5, 2, 14))
     assert sorted(conflicts(spots).tolist()) == [12, 13, 14]
 
 
@@ -227,15 +220,17 @@ def test_steps_between_polls_within_a_range_and_over_the_seam() -> None:
 
 def test_a_gap_counts_when_something_lies_in_it_also_across_blocks() -> None:
     edge = 1 << BLOCK_BITS
-    spots = columns("spots", (5, 1, 101), (5, 2, 102), (5, 3, 103), (5, 8, 108), (5, edge - 1, 109), (5, edge + 1, 110))
+    spots = columns(
+        "at_offsets", (5, 1, 101), (5, 2, 102), (5, 3, 103), (5, 8, 108), (5, edge - 1, 109), (5, edge + 1, 110)
+    )
     gaps = columns(
         "gaps",
         (5, 50, 0, 3, 1, 49),  # over 2
         (5, 60, 0, 8, 3, 59),  # over nothing
         (5, 70, 0, edge + 1, edge - 2, 69),  # over edge - 1, and the edge
     )
-    out = list(follow.of_gaps(columns("wide"))([batch([*pack("spots", spots), *pack("gaps", gaps)])]))
-    found = gathered(out)
+    out = list(follow.of_gaps(columns("wide"))([batch([*pack("at_offsets", spots), *pack("gaps", gaps)])]))
+    found = unpacked_by_kind(out)
     assert sorted(found["back"]["index"].tolist()) == [50, 70]
     assert sorted(found["suspects"]["vh"].tolist()) == [102, 103, 109, 110]
 
@@ -243,7 +238,7 @@ def test_a_gap_counts_when_something_lies_in_it_also_across_blocks() -> None:
 def test_gaps_go_to_the_blocks_they_touch() -> None:
     edge = 1 << BLOCK_BITS
     gaps = columns("gaps", (5, 1, 0, 9, 1, 0), (5, 2, 0, edge + 1, edge - 1, 0), (5, 3, 0, 9 * edge, 1, 0))
-    found = gathered([batch(events.by_blocks(3, gaps))])
+    found = unpacked_by_kind([batch(by_blocks(3, gaps))])
     assert sorted(found["gaps"]["index"].tolist()) == [1, 2, 2]
     assert found["wide"]["index"].tolist() == [3]
 

@@ -41,7 +41,7 @@ Handler = Callable[[Line, int, str, str, str, int], None]
 MIRRORS: Final = ("mirror", "mm2")
 """Prefixes of names of processes that belong to a mirror, not to a client."""
 _CLIENT: Final = ("txn_begin", "txn_commit", "txn_abort")
-_STEPS_OF_MIRRORS: Final = {
+MIRROR_FAULTS: Final = {
     "stop_mm2": "pause",
     "start_mm2": "resume",
     "stop_mirror": "pause",
@@ -49,6 +49,7 @@ _STEPS_OF_MIRRORS: Final = {
     "kill_mm2": "pause",
     "kill_mirror": "pause",
 }
+"""Function of a nemesis that stops or starts a mirror's processes → the mirror's event that it shows."""
 
 
 class EventMapper:
@@ -79,8 +80,8 @@ class EventMapper:
         """One line. Raises BadLineError."""
         if process.startswith("nemesis"):
             self._faults.event(line, process, type_, f, time_ns)
-            if f in _STEPS_OF_MIRRORS and type_ != "fail":
-                self._mirrors.nemesis(line, time_ns, _STEPS_OF_MIRRORS[f])
+            if f in MIRROR_FAULTS and type_ != "fail":
+                self._mirrors.nemesis(line, time_ns, MIRROR_FAULTS[f])
             if f not in self._handlers:
                 return
         handler = self._handlers.get(f)

@@ -1,13 +1,13 @@
-"""When topics were deleted and recreated: for each topic the windows between its lives (incarnations).
+"""When topics were deleted and recreated: for each topic the windows between its incarnations.
 
-Not a checker: the basis of `lives`. A window begins with the request of a deletion. It ends when the topic was
-recreated: at the answer to the creation after it, or, if none is recorded, at the first evidence of the new life: an
-acknowledged offset, or a record sent after the deletion and seen, below the known former log end; a log that ends, or
-was read to an end, below that; another topic id. Without evidence of a new life it never ends.
+Not a checker: the basis of `incarnations`. A window begins with the request of a deletion. It ends when the topic was
+recreated: at the answer to the creation after it, or, if none is recorded, at the first evidence of the new
+incarnation: an acknowledged offset, or a record sent after the deletion and seen, below the known former log end; a log
+that ends, or was read to an end, below that; another topic id. Without evidence of a new incarnation it never ends.
 
 A deletion of unknown outcome counts only with evidence that it happened: the topic could be recreated, did not exist
-for another deletion, or shows a new life. Deletions without a known recreation in between are one. An id that changes
-where the history has no deletion is no evidence: it is unknown who deleted the topic.
+for another deletion, or shows a new incarnation. Deletions without a known recreation in between are one. An id that
+changes where the history has no deletion is no evidence: it is unknown who deleted the topic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Step:
 
 
 def windows(t: Tables) -> dict[Topic, tuple[Window, ...]]:
-    """Every topic that had more than one life, or lost its only one, and its windows, ascending."""
+    """Every topic that had more than one incarnation, or lost its only one, and its windows, ascending."""
     if not t.facts.deletes:
         return {}
     steps = _steps(t)
@@ -73,7 +73,7 @@ def windows_of(
     steps: Sequence[Step], shown: Mapping[int, At], known: Mapping[int, Mapping[int, int]]
 ) -> tuple[Window, ...]:
     """The windows of one topic. steps: its deletions and creations, ascending by `begin`; by the number of a deletion:
-    shown: the first evidence of a new life; known: partition → the known log end before."""
+    shown: the first evidence of a new incarnation; known: partition → the known log end before."""
     deletes, made = deletions(steps), _creations(steps)
     found: list[Window] = []
     begun: tuple[int, Step] | None = None  # the first deletion of a window without an end so far
@@ -160,7 +160,7 @@ def _creations(steps: Sequence[Step]) -> list[At | None]:
     return found
 
 
-# -- evidence of a new life -------------------------------------------------------------------------------------------
+# -- evidence of a new incarnation ------------------------------------------------------------------------------
 
 
 def _as_frame(t: Tables, deletes: Mapping[Topic, list[Step]]) -> DataFrame | None:
@@ -184,11 +184,11 @@ def _marks(t: Tables, deletes: DataFrame) -> DataFrame:
     return rows.join(ops, "op_index").join(deletes, ["cluster", "topic"])
 
 
-def _looks(t: Tables, deletes: DataFrame) -> DataFrame:
+def _snapshots(t: Tables, deletes: DataFrame) -> DataFrame:
     """Log ends from leaders' snapshots, once per deletion: the columns of _DELETES, partition, log_end, time_ns."""
-    looks = t.table("log_ends").where("log_end is not null and partition is not null")
-    looks = looks.where("coalesce(broker, -1) = -1 or broker = leader")
-    return looks.select("cluster", "topic", "partition", "log_end", "time_ns").join(deletes, ["cluster", "topic"])
+    snapshots = t.table("log_ends").where("log_end is not null and partition is not null")
+    snapshots = snapshots.where("coalesce(broker, -1) = -1 or broker = leader")
+    return snapshots.select("cluster", "topic", "partition", "log_end", "time_ns").join(deletes, ["cluster", "topic"])
 
 
 def _known_ends(t: Tables, deletes: DataFrame) -> DataFrame:
@@ -197,15 +197,15 @@ def _known_ends(t: Tables, deletes: DataFrame) -> DataFrame:
     marks = _marks(t, deletes).where("op_index < begin and op > since")
     ends = [marks.select(*place, (F.col("offset") + 1).alias("known"))]
     if t.has("log_ends"):
-        looks = _looks(t, deletes).where("time_ns < begin_ns and time_ns > since_ns")
-        ends.append(looks.select(*place, F.col("log_end").alias("known")))
+        snapshots = _snapshots(t, deletes).where("time_ns < begin_ns and time_ns > since_ns")
+        ends.append(snapshots.select(*place, F.col("log_end").alias("known")))
     return t.cache(reduce(DataFrame.unionByName, ends).groupBy(*place).agg(F.max("known").alias("known")))
 
 
 def _first_evidence(
     t: Tables, deletes: DataFrame, ends: DataFrame, wanting: Iterable[tuple[str, str, int]]
 ) -> dict[tuple[str, str, int], At]:
-    """(cluster, topic, number) → from when on a new life is known."""
+    """(cluster, topic, number) → from when on a new incarnation is known."""
     place = ["cluster", "topic", "number"]
     wanted = F.broadcast(t.spark.createDataFrame(sorted(wanting), "cluster string, topic string, number int"))
     deletes = F.broadcast(deletes.join(wanted, place, "left_semi"))
@@ -214,24 +214,24 @@ def _first_evidence(
     began = t.ops.where("f in ('send', 'txn') and type = 'invoke'").select(F.col("index").alias("op_index"))
     sent = t.table("op_records").where("action = 'send' and value is not null")
     sent = sent.join(began, "op_index").groupBy("value").agg(F.min("op_index").alias("sent"))
-    told = _marks(t, deletes).join(known, of_log).where("offset < known and op_index > begin and op_index < until")
-    read = told.where("action = 'poll'").join(sent, "value").where("sent > begin")
-    told = told.where("action = 'send' and op > begin")
-    by_op = told.select(*place, "op_index", "time_ns").unionByName(read.select(*place, "op_index", "time_ns"))
+    marks = _marks(t, deletes).join(known, of_log).where("offset < known and op_index > begin and op_index < until")
+    read = marks.where("action = 'poll'").join(sent, "value").where("sent > begin")
+    marks = marks.where("action = 'send' and op > begin")
+    by_op = marks.select(*place, "op_index", "time_ns").unionByName(read.select(*place, "op_index", "time_ns"))
     by_time = []
     until = "time_ns > begin_ns and time_ns < until_ns"
     if t.has("log_ends"):
-        looks = _looks(t, deletes).join(known, of_log).where("log_end < known").where(until)
-        by_time.append(looks.select(*place, "time_ns"))
+        snapshots = _snapshots(t, deletes).join(known, of_log).where("log_end < known").where(until)
+        by_time.append(snapshots.select(*place, "time_ns"))
     if t.has("final_reads"):
         final = t.table("final_reads").where("complete").join(deletes, ["cluster", "topic"]).where(until)
         by_time.append(final.join(known, of_log).where("position < known").select(*place, "time_ns"))
     if t.has("records") and t.has("log_ends"):
-        held = _at_look(t, "records", ["partition", "offset", "value"]).where("value is not null")
+        held = _at_snapshot(t, "records", ["partition", "offset", "value"]).where("value is not null")
         held = held.join(deletes, ["cluster", "topic"]).where(until).join(known, of_log).where("offset < known")
         by_time.append(held.join(sent, "value").where("sent > begin").select(*place, "time_ns"))
     if t.has("batches") and t.has("log_ends"):
-        ids = _at_look(t, "batches", ["topic_id"]).where("topic_id is not null")
+        ids = _at_snapshot(t, "batches", ["topic_id"]).where("topic_id is not null")
         ids = ids.join(deletes, ["cluster", "topic"]).where("time_ns < until_ns")
         old = F.collect_set(F.when(F.col("time_ns") < F.col("begin_ns"), F.col("topic_id")))
         before = ids.where("time_ns > since_ns").groupBy(*place).agg(old.alias("old"))
@@ -248,13 +248,13 @@ def _first_evidence(
     return found
 
 
-def _at_look(t: Tables, table: str, columns: list[str]) -> DataFrame:
+def _at_snapshot(t: Tables, table: str, columns: list[str]) -> DataFrame:
     """Rows of a table of logs with the time of their snapshot: cluster, topic, time_ns and the columns."""
     replica = ["cluster", "topic", "partition", "broker", "look"]
-    look = F.coalesce("look", F.lit(0))
-    times = t.table("log_ends").where("broker is not null").withColumn("look", look)
+    snapshot = F.coalesce("look", F.lit(0))
+    times = t.table("log_ends").where("broker is not null").withColumn("look", snapshot)
     times = times.groupBy(*replica).agg(F.min("time_ns").alias("time_ns"))
-    rows = t.table(table).withColumn("look", look).join(times, replica)
+    rows = t.table(table).withColumn("look", snapshot).join(times, replica)
     return rows.select("cluster", "topic", "time_ns", *columns)
 
 

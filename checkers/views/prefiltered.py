@@ -1,8 +1,8 @@
-"""Runs the sieve (`checkers.prefilter`) on Spark and returns what it keeps, as frames to join with."""
+"""Runs the prefilter (`checkers.prefilter`) on Spark and returns what it keeps, as frames to join with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
@@ -12,24 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from checkers.eras import UNDECIDED
 from checkers.prefilter import follow, spans
-from checkers.prefilter.events import (
-    ABORTED,
-    COMMITTED,
-    FIRST,
-    Coded,
-    Context,
-    first_pass,
-    ints,
-    located,
-    stored_pass,
-)
-from checkers.prefilter.packed import KINDS, SCHEMA, Columns, unpack
+from checkers.prefilter.coded import Coded, ints
+from checkers.prefilter.events import FIRST, first_pass
+from checkers.prefilter.logs import stored_pass
+from checkers.prefilter.packed import KINDS, SCHEMA, Columns, Map, unpack
+from checkers.prefilter.places import Context, located
+from checkers.prefilter.rows import ABORTED, COMMITTED
 from checkers.prefilter.values import Ends, second_pass
 from checkers.spark.files import read_parquet
 from checkers.spark.scratch import empty_frame
@@ -46,8 +41,8 @@ MOST_BUCKETS = 20_000
 _LEAST = np.iinfo(np.int64).min
 
 
-class Sieve:
-    """The sieve over one run."""
+class Prefilter:
+    """The prefilter over one run."""
 
     def __init__(self, t: Tables) -> None:
         self.locks = Locks()
@@ -102,10 +97,10 @@ class Sieve:
             rows = rows.unionAll(stored.mapInArrow(stored_pass(self._context), FIRST))
         return self._stored(rows)
 
-    def _files(self, *, sort: bool) -> dict[str, Any]:
+    def _files(self, *, sort: bool) -> dict[str, Sequence[Path]]:
         """table → its files; events with the operation that they belong to."""
         t = self._t
-        files: dict[str, Any] = {table: t.stored.run.files.get(table, ()) for table in spans.INDEX}
+        files: dict[str, Sequence[Path]] = {table: t.stored.run.files.get(table, ()) for table in spans.INDEX}
         for table, index in spans.INDEX.items():
             guessed = table == "ops" and t.facts.unpaired
             if sort or guessed:
@@ -129,8 +124,8 @@ class Sieve:
         maps = {"B": t.meta.topic_map, **t.meta.topic_maps}
         return Context(
             topics={(c, there): here for c, names in maps.items() for here, there in names.items() if here != there},
-            lives=t.lives,
-            turns=t.turns,
+            incarnations=t.incarnations,
+            failbacks=t.failbacks,
             decided=decided,
             read_committed_by_default=t.meta.source == "edn",
             buckets=self._buckets,
@@ -149,7 +144,7 @@ class Sieve:
 
     @view
     def _second(self) -> _Stored:
-        blocks = self._by_bucket(self._first.blocks("sends", "reads", "spots", "order", "polls"))
+        blocks = self._by_bucket(self._first.blocks("sends", "reads", "at_offsets", "order", "polls"))
         return self._stored(blocks.mapInArrow(second_pass(self._ends()), SCHEMA))
 
     def _ends(self) -> Ends:
@@ -164,22 +159,22 @@ class Sieve:
         cluster, topic = Coded(rows["cluster"]), Coded(rows["topic"])
         era = ints(rows["era"])
         place, _, _ = located(self._context, cluster, topic, ints(rows["partition"], -1), era=era)
-        windows = np.array([len(t.lives.get((c or "", n or ""), ())) for c, n in _pairs(rows)], np.int64)
+        windows = np.array([len(t.incarnations.get((c or "", n or ""), ())) for c, n in _pairs(rows)], np.int64)
         over = (windows > era) | (era >= UNDECIDED)
         rc_start, rc_end = ints(rows["rc_start"], 0), ints(rows["rc_end"], _LEAST)
         if not t.has("final_reads"):
             rc_start, rc_end = np.full(len(place), _LEAST), ints(rows["max_committed"], _LEAST)
         order = np.argsort(place)
 
-        def column(values: Any, nowhere: int | bool) -> Any:
-            return np.insert(np.asarray(values)[order], 0, nowhere)
+        def column(values: NDArray[Any], nowhere: int | bool) -> NDArray[Any]:
+            return np.insert(values[order], 0, nowhere)
 
         return Ends(
             place=column(place, 0),
-            look_ns=column(ints(rows["look_ns"], -1), -1),
+            snapshot_ns=column(ints(rows["look_ns"], -1), -1),
             log_start=column(ints(rows["log_start"]), 0),
             final_ns=column(ints(rows["final_ns"], -1), -1),
-            any_final=column(rows["max_final"].is_valid(), False),
+            any_final=column(rows["max_final"].is_valid().to_numpy(), False),
             excused=column(rows["excused"].to_numpy() | over, False),
             rc_start=column(rc_start, 0),
             rc_end=column(rc_end, _LEAST),
@@ -195,7 +190,7 @@ class Sieve:
             return None
         parts = [side.rows("wide") for side in sides]
         wide = {name: np.concatenate([part[name] for part in parts]) for name in KINDS["wide"]}
-        blocks = self._first.blocks("spots", "gaps").unionAll(self._second.blocks("gaps"))
+        blocks = self._first.blocks("at_offsets", "gaps").unionAll(self._second.blocks("gaps"))
         return self._stored(self._by_bucket(blocks).mapInArrow(follow.of_gaps(wide), SCHEMA))
 
     # -- blocks -------------------------------------------------------------------------------------------------
@@ -239,12 +234,12 @@ class _Stored:
         return unpack(kind, found["data"].to_pylist())
 
 
-def _unpacker(kind: str) -> Any:
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unpacker(kind: str) -> Map:
+    def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in batches:
             yield pa.RecordBatch.from_pydict(dict(unpack(kind, some.column("data").to_pylist())))
 
-    return look
+    return scan
 
 
 def _pairs(rows: pa.Table) -> Iterator[tuple[str | None, str | None]]:

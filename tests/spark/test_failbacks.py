@@ -75,9 +75,9 @@ def test_a_commit_above_the_cut_is_discarded_with_its_record_below(spark: SparkS
 def test_each_failback_has_its_own_time_and_cut(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables.open(moved(failed_back=True).write(tmp_path / "run"), spark)
     try:
-        ((place, turns),) = tables.turns.items()
+        ((place, failbacks),) = tables.failbacks.items()
         assert place == ("A", TOPIC, 0)
-        assert [cut for _, cut in turns] == [2]
+        assert [cut for _, cut in failbacks] == [2]
         eras = {(row.value, row.offset): row.era for row in tables.reads.collect()}
         assert eras == {("a", 0): 0, ("b", 1): 0, ("old", 2): -1, ("older", 3): -1, ("new", 2): 0, ("newer", 3): 0}
     finally:

@@ -1,9 +1,9 @@
-"""Which life (incarnation) of a topic a log belongs to, by the topic id that it was stored under.
+"""Which incarnation of a topic a log belongs to, by the topic id that it was stored under.
 
-A late snapshot may show the log of an earlier life: a broker that was down while the topic was recreated still has the
-old one. An id belongs to the first life in which a snapshot outside the windows shows it. Where two ids would belong to
-one life, the one that a leader shows does, and the other to an earlier one; without a leader's snapshot this is left
-undecided.
+A late snapshot may show the log of an earlier incarnation: a broker that was down while the topic was recreated still
+has the old one. An id belongs to the first incarnation in which a snapshot outside the windows shows it. Where two ids
+would belong to one incarnation, the one that a leader shows does, and the other to an earlier one; without a leader's
+snapshot this is left undecided.
 """
 
 from __future__ import annotations
@@ -16,34 +16,36 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.eras import UNDECIDED
-from checkers.views.lives import undecided, with_era_at
+from checkers.views.incarnations import undecided, with_era_at
+from checkers.views.keys import REPLICA
 
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
-REPLICA = ("cluster", "topic", "partition", "broker", "look")
+_SNAPSHOT = (*REPLICA, "look")
 Seen = tuple[str, int, bool]
 """id, era of a snapshot by its time, whether a leader showed it"""
 
 
-def with_life(t: Tables, looks: DataFrame) -> DataFrame:
+def with_era_of_log(t: Tables, snapshots: DataFrame) -> DataFrame:
     """Add `era` to rows of `log_ends`: by their time, and by the topic id of what their log holds."""
-    rows = with_era_at(t, looks, F.col("time_ns"))
-    decided = t.lives_by_id
+    rows = with_era_at(t, snapshots, F.col("time_ns"))
+    decided = t.eras_by_id
     if decided is None:
         return rows
     rows = rows.withColumn("_look", F.coalesce("look", F.lit(0)))
-    rows = rows.join(decided, [F.col(c) == F.col(f"_id_{c}") for c in (*REPLICA[:4], "_look")], "left")
+    rows = rows.join(decided, [F.col(c) == F.col(f"_id_{c}") for c in (*REPLICA, "_look")], "left")
     return rows.withColumn("era", F.coalesce("by_id", "era")).drop(
-        *(f"_id_{c}" for c in (*REPLICA[:4], "_look")), "by_id", "_look"
+        *(f"_id_{c}" for c in (*REPLICA, "_look")), "by_id", "_look"
     )
 
 
-def of_the_newest_life(t: Tables, looks: DataFrame) -> DataFrame:
-    """Add `era` to rows of `log_ends`, and leave out those of lives before the newest that any of them shows. Where no
-    snapshot has a known life, each partition's last one is kept."""
-    rows = with_life(t, looks)
-    if t.life_windows is None:
+def of_the_newest_incarnation(t: Tables, snapshots: DataFrame) -> DataFrame:
+    """Add `era` to rows of `log_ends`, and leave out those of incarnations before the newest that any of them shows.
+    Where no
+    snapshot has a known incarnation, each partition's last one is kept."""
+    rows = with_era_of_log(t, snapshots)
+    if t.incarnation_windows is None:
         return rows
     topic = Window.partitionBy("cluster", "topic")
     newest = F.max(F.when(~undecided(), F.col("era"))).over(topic)
@@ -55,31 +57,31 @@ def of_the_newest_life(t: Tables, looks: DataFrame) -> DataFrame:
 
 
 def by_id(t: Tables) -> DataFrame | None:
-    """The logs whose life follows from their topic id: REPLICA (as _id_NAME, look as _id__look), by_id."""
-    if t.life_windows is None or not t.has("batches"):
+    """The logs whose incarnation follows from their topic id: REPLICA (as _id_NAME, look as _id__look), by_id."""
+    if t.incarnation_windows is None or not t.has("batches"):
         return None
     stored = t.table("batches").where("topic_id is not null")
-    stored = stored.join(t.life_windows.select("cluster", "topic"), ["cluster", "topic"], "left_semi")
+    stored = stored.join(t.incarnation_windows.select("cluster", "topic"), ["cluster", "topic"], "left_semi")
     stored = stored.withColumn("look", F.coalesce("look", F.lit(0)))
-    logs = t.cache(stored.groupBy(*REPLICA).agg(F.max("topic_id").alias("topic_id")))
+    logs = t.cache(stored.groupBy(*_SNAPSHOT).agg(F.max("topic_id").alias("topic_id")))
     if t.is_empty(logs):
         return None
     times = t.table("log_ends").where("broker is not null").withColumn("look", F.coalesce("look", F.lit(0)))
     leads = F.coalesce(F.col("broker") == F.col("leader"), F.lit(False)).alias("leads")
-    shown = with_era_at(t, times.join(logs, list(REPLICA)), F.col("time_ns"))
+    shown = with_era_at(t, times.join(logs, list(_SNAPSHOT)), F.col("time_ns"))
     found: dict[tuple[str, str], list[Seen]] = defaultdict(list)
     for row in shown.select("cluster", "topic", "topic_id", "era", leads).distinct().collect():
         found[row["cluster"], row["topic"]].append((row["topic_id"], row["era"], row["leads"]))
-    rows = [(*topic, name, era) for topic, seen in found.items() for name, era in lives_of_ids(seen).items()]
+    rows = [(*topic, name, era) for topic, seen in found.items() for name, era in eras_of_ids(seen).items()]
     if not rows:
         return None
     eras = F.broadcast(t.spark.createDataFrame(rows, "cluster string, topic string, topic_id string, by_id int"))
     named = logs.join(eras, ["cluster", "topic", "topic_id"])
-    names = [F.col(c).alias(f"_id_{c}") for c in REPLICA[:4]]
+    names = [F.col(c).alias(f"_id_{c}") for c in REPLICA]
     return F.broadcast(named.select(*names, F.col("look").alias("_id__look"), "by_id"))
 
 
-def lives_of_ids(seen: Iterable[Seen]) -> Mapping[str, int]:
+def eras_of_ids(seen: Iterable[Seen]) -> Mapping[str, int]:
     """The era of each id of one topic, where it is known."""
     sure: dict[str, int] = {}
     ranges: dict[str, int] = {}
@@ -92,16 +94,16 @@ def lives_of_ids(seen: Iterable[Seen]) -> Mapping[str, int]:
             if leads:
                 led[era].add(name)
     found = dict(sure)
-    for life in set(sure.values()):
-        names = {name for name, era in sure.items() if era == life}
+    for incarnation in set(sure.values()):
+        names = {name for name, era in sure.items() if era == incarnation}
         if len(names) == 1:
             continue
-        leading = led[life] & names
+        leading = led[incarnation] & names
         for name in names - (leading if len(leading) == 1 else set()):
             if len(leading) == 1:
-                found[name] = 0 if life == 1 else UNDECIDED + max(life - 1, 0)
+                found[name] = 0 if incarnation == 1 else UNDECIDED + max(incarnation - 1, 0)
             else:
-                found[name] = UNDECIDED + life
+                found[name] = UNDECIDED + incarnation
     taken = {era for era in found.values() if era < UNDECIDED}
     for name, era in ranges.items():
         first, last = era // UNDECIDED - 1, era % UNDECIDED
