@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views.incarnations import with_ended
-from checkers.views.mirroring import NEVER, PAIR, mirrors_aborted, keeps_offsets, scopes
+from checkers.views.mirroring import NEVER, PAIR, keeps_offsets, mirrors_aborted, scopes
 from checkers.views.replica_logs import in_transaction
 
 if TYPE_CHECKING:
