@@ -195,7 +195,7 @@ def _left_out(t: Tables, synced: DataFrame) -> DataFrame | None:
 
 
 def _stopped(t: Tables) -> DataFrame:
-    """When each partition was first seen without a mirror that carries it on: PARTITION, at_ns."""
+    """When each partition was first seen without a mirror that goes on: PARTITION, at_ns."""
     rows = t.table("mirror_states").where("state in ('STOPPED', 'PAUSED') and topic is not null")
     return rows.groupBy(*PARTITION).agg(F.min("time_ns").alias("at_ns"))
 

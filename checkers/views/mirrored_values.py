@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views.incarnations import with_ended
-from checkers.views.mirroring import NEVER, PAIR, carries_aborted, keeps_offsets, scopes
+from checkers.views.mirroring import NEVER, PAIR, keeps_offsets, mirrors_aborted, scopes
 from checkers.views.replica_logs import in_transaction
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _acknowledged(t: Tables, cluster: str, where: DataFrame) -> DataFrame:
 def _copies(t: Tables, rows: DataFrame) -> DataFrame:
     a, b = F.col("side") == "a", F.col("side") == "b"
     visible, aborted = F.col("state") == "visible", F.col("state") == "aborted"
-    due = a if carries_aborted(t) else a & visible
+    due = a if mirrors_aborted(t) else a & visible
     counts = b if keeps_offsets(t) else b & ~aborted
 
     def count(condition: Column) -> Column:

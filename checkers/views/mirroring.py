@@ -47,8 +47,8 @@ def keeps_offsets(t: Tables) -> bool:
     return capable(t, "offset_identity")
 
 
-def carries_aborted(t: Tables) -> bool:
-    """Whether aborted records are carried too, so that they must be on the destination."""
+def mirrors_aborted(t: Tables) -> bool:
+    """Whether aborted records are mirrored too, so that they must be on the destination."""
     return capable(t, "aborted_data")
 
 

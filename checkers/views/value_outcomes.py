@@ -1,4 +1,4 @@
-"""The fate of each value: every send joined with every place where its value was seen, in one pass.
+"""The outcome of each value: every send joined with every place where its value was seen, in one pass.
 
 Most rows of most histories are clean. One pass marks those that may not be, and only those are kept; the client
 checkers then work on these few. Marks are boolean columns that start with `is_`; a mark means "check this", and the
