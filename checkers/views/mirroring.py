@@ -34,8 +34,8 @@ def capable(t: Tables, capability: str) -> bool:
 def designed(t: Tables, capability: str) -> bool:
     """Whether the mirror's design has a capability: by the contract of the run if the run had a design, else by the one
     that is judged."""
-    own = t.meta.test.contract if t.meta.test.design else None
-    return _promised(own or t.contract or t.meta.test.contract, capability)
+    own = (t.meta.test.contract or "").split("+")[0] if t.meta.test.design else ""
+    return _promised(own if own in contracts.names() else t.contract or t.meta.test.contract, capability)
 
 
 def _promised(contract: str | None, capability: str) -> bool:
