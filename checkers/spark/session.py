@@ -128,7 +128,7 @@ def _options(master: str, memory: str, java_options: str) -> dict[str, str]:
         # One check compiles some hundreds of classes, most of which the next one needs again: with Spark's default of
         # 100 every check compiles all of them.
         "spark.sql.codegen.cache.maxEntries": "3000",
-        "spark.sql.ui.explainMode": "simple",  # described anew at each step of every query, and shown nowhere
+        "spark.sql.ui.explainMode": "simple",  # of every step of every query, and shown nowhere
         "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
         "spark.log.level": "ERROR",
         # Without checksum files: those in a foreign folder may be stale, and a name with a colon breaks them.
@@ -272,9 +272,12 @@ def _java_options(more: Sequence[str], temporary: Path | None) -> str:
     checks, from ten lines of history to a million.
     """
     path = Path(__file__).with_name("log4j2.properties")
-    own = (f"-Dlog4j2.configurationFile={path.as_uri()}", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m")
-    # Without concurrent marking, which the classes that Spark generates set off all the time.
-    own = (*own, "-XX:+UseParallelGC", "-XX:MetaspaceSize=256m")
+    own = (
+        f"-Dlog4j2.configurationFile={path.as_uri()}",
+        *("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"),
+        # Without concurrent marking, which the classes that Spark generates start again and again.
+        *("-XX:+UseParallelGC", "-XX:MetaspaceSize=256m"),
+    )
     if temporary is not None:
         more = (*more, f"-Djava.io.tmpdir={temporary}")
     return " ".join(f'"{option}"' if " " in option else option for option in (*own, *more))
