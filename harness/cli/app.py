@@ -196,12 +196,16 @@ def list_command(
 @app.command()
 def images(
     kafka_image: ImageOption = None,
+    kafka_tgz: Annotated[
+        Path | None,
+        typer.Option(help="also make an image of this release archive, as ./gradlew releaseTarGz leaves it"),
+    ] = None,
     prune: Annotated[bool, typer.Option("--prune", help="remove images of other versions and of build stages")] = False,
 ) -> None:
     """Build or pull the images that are missing."""
     from harness.cli.images import make_images
 
-    raise typer.Exit(make_images(kafka_image, prune=prune))
+    raise typer.Exit(make_images(kafka_image, kafka_tgz=kafka_tgz, prune=prune))
 
 
 @app.command()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -21,10 +21,14 @@ from harness.report.html import report_softly
 from harness.report.summary import TestOutcome, campaign_exit_code
 
 if TYPE_CHECKING:
-    from harness.clusters.docker.images import ImageSet
+    from docker import DockerClient
+
+    from harness.clusters.docker.image_build import Progress
+    from harness.clusters.docker.images import BrokerImage, ImageSet
     from harness.run.plan import RunPlan
     from harness.run.runner import RunResult
 
+T = TypeVar("T")
 Outcome = Callable[..., TestOutcome]
 """(verdict, why, …) → the outcome of the test that is under way."""
 
@@ -36,30 +40,55 @@ class Bench:
         self.out, self.keep, self.console = out, keep, console
         self.spark = Spark(master)
         self.interrupts = Interrupts()
-        self._images: dict[str | None, ImageSet] = {}
+        self._images: dict[tuple[str | None, ...], ImageSet] = {}
 
-    def images(self, kafka_image: str | None) -> ImageSet:
+    def images(
+        self, kafka_image: str | None, *, source_image: str | None = None, destination_image: str | None = None
+    ) -> ImageSet:
         """The images of a run, built or pulled when they are missing."""
-        from harness.clusters.docker.clients import connect
         from harness.clusters.docker.images import ensure_images
 
-        if kafka_image not in self._images:
-            display = RichDisplay(self.console)
+        chosen = (kafka_image, source_image, destination_image)
+        if chosen not in self._images:
+            self._images[chosen] = self._made(
+                lambda client, progress: ensure_images(
+                    client,
+                    kafka_image=kafka_image,
+                    source_image=source_image,
+                    destination_image=destination_image,
+                    on_progress=progress,
+                ),
+                lambda found: f"Kafka {found.versions}",
+            )
+        return self._images[chosen]
 
-            tell = display.say if self.console.is_terminal else display.note  # a log keeps one line per step
+    def release_image(self, archive: Path) -> BrokerImage:
+        """The image of a release archive of Kafka, built when it is missing."""
+        from harness.clusters.docker.images import release_image
 
-            def progress(image: str, line: str) -> None:
-                tell(f"{image}: {line}"[:160])
+        return self._made(
+            lambda client, progress: release_image(client, archive, on_progress=progress),
+            lambda found: f"Kafka {found.kafka_version}",
+        )
 
-            client = connect()
-            try:
-                with phase(display, "images"):
-                    found = ensure_images(client, kafka_image=kafka_image, on_progress=progress)
-                    display.say(f"Kafka {found.kafka_version}")
-                self._images[kafka_image] = found
-            finally:
-                client.close()
-        return self._images[kafka_image]
+    def _made(self, make: Callable[[DockerClient, Progress], T], words: Callable[[T], str]) -> T:
+        """What `make` returns, with its progress shown and the result in words."""
+        from harness.clusters.docker.clients import connect
+
+        display = RichDisplay(self.console)
+        tell = display.say if self.console.is_terminal else display.note  # a log keeps one line per step
+
+        def progress(image: str, line: str) -> None:
+            tell(f"{image}: {line}"[:160])
+
+        client = connect()
+        try:
+            with phase(display, "images"):
+                found = make(client, progress)
+                display.say(words(found))
+            return found
+        finally:
+            client.close()
 
     def test(self, plan: RunPlan, *, cut: Callable[[TestOutcome], int] = lambda _outcome: EXIT_UNKNOWN) -> TestOutcome:
         """Run, judge and report one test. An error of the run is an outcome, not an exception.
@@ -98,7 +127,11 @@ class Bench:
 
         try:
             with self.interrupts.exposed("ending before the test begins"):
-                images = self.images(plan.spec.kafka_image)
+                images = self.images(
+                    plan.spec.kafka_image,
+                    source_image=plan.spec.source_image,
+                    destination_image=plan.spec.destination_image,
+                )
             run = run_test(
                 plan, images=images, out=self.out, display=display, interrupts=self.interrupts, keep=self.keep
             )

@@ -13,7 +13,11 @@ from harness.core.errors import UsageError
 from harness.core.testspec import TestSpec
 
 MIRROR_OPTION: Final = "mirror_option"
-_REPEATED: Final = {"design": "design", "mirror_options": MIRROR_OPTION}
+_PAIRS: Final = {
+    "mirror_options": MIRROR_OPTION,
+    **{name: name for name in ("broker_config", "topic_config", "format_feature")},
+}
+_REPEATED: Final = {"design": "design", **_PAIRS}
 """Field → the option that may be given several times."""
 
 
@@ -26,10 +30,11 @@ def described(command: Callable[..., None], more: Sequence[Parameter]) -> Callab
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given for the fields of a test. Raises UsageError for a mirror option that is not KEY=VALUE."""
+    """What was given for the fields of a test. Raises UsageError for one that is to be KEY=VALUE and is not."""
     fields = {name: values[name] for name in TestSpec.model_fields if name in values}
     fields["design"] = tuple(values["design"] or ())
-    fields["mirror_options"] = _pairs(values[MIRROR_OPTION], "--mirror-option")
+    for name, option in _PAIRS.items():
+        fields[name] = _pairs(values[option], f"--{option.replace('_', '-')}")
     return fields
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.core.bounds import shown
 from harness.core.errors import UsageError
@@ -21,6 +21,20 @@ Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 """A finite number: not `true`, not text."""
 Flag = Annotated[bool, Field(strict=True)]
+
+
+def _config_text(value: object) -> object:
+    """A configuration's value as Kafka writes it: TOML's true, 5 and 0.5 are text there."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+ConfigText = Annotated[str, BeforeValidator(_config_text)]
+"""The value of a Kafka configuration: text, a number or true and false."""
+CLUSTER_KEY = re.compile(r"(?:([A-Z]):)?([A-Za-z0-9_.-]+)")
+"""A broker's configuration key, for one cluster (`B:log.segment.bytes`) or for all."""
+_OWN_OPTIONS = {"min.insync.replicas": "min-insync-replicas", "cleanup.policy": "cleanup-policy"}
 
 
 class TestSpec(BaseModel):
@@ -88,6 +102,21 @@ class TestSpec(BaseModel):
         description="brokers and MirrorMaker 2: an image, e.g. apache/kafka:4.3.1, or a version that is built here: "
         "4.4.0",
     )
+    source_image: str | None = Field(
+        default=None, description="another image, as --kafka-image takes it, for the brokers of A: an old source"
+    )
+    destination_image: str | None = Field(
+        default=None, description="the same for the brokers of the other clusters: a new destination"
+    )
+    broker_config: Mapping[str, ConfigText] = Field(
+        default_factory=dict, description="[A:|B:]KEY=VALUE of all brokers, or of one cluster's, repeatable"
+    )
+    topic_config: Mapping[str, ConfigText] = Field(
+        default_factory=dict, description="KEY=VALUE of the workload's topics, repeatable"
+    )
+    format_feature: Mapping[str, ConfigText] = Field(
+        default_factory=dict, description="NAME=LEVEL of a feature that the clusters are formatted with, repeatable"
+    )
     authorizer: Flag = Field(default=False, description="clusters with an authorizer, so that ACLs can be created")
     cleanup_policy: Literal["delete", "compact"] = Field(
         default="delete", description="of the workload's topics: delete, or compact with a busy cleaner"
@@ -121,9 +150,31 @@ class TestSpec(BaseModel):
             raise UsageError(f"a {self.producer} producer needs acks=all; use --acks all or --producer plain")
         if self.controllers and self.controllers % 2 == 0:
             raise UsageError(f"controllers {self.controllers} is even; a quorum needs 1, 3 or 5 (0: combined mode)")
+        for key in self.topic_config:
+            if key in _OWN_OPTIONS:
+                raise UsageError(f"topic-config {key}: this has an option of its own; use --{_OWN_OPTIONS[key]}")
+        for key in self.broker_config:
+            if not CLUSTER_KEY.fullmatch(key):
+                raise UsageError(
+                    f"broker-config {key!r} is not a key such as log.segment.bytes, or B:log.segment.bytes for B"
+                )
+        for feature, level in self.format_feature.items():
+            if not re.fullmatch(r"[a-z][a-z0-9.]*", feature) or not re.fullmatch(r"\d+|\d+\.\d+(-IV\d+)?", level):
+                raise UsageError(
+                    f"format-feature {feature}={level} is not a feature and its level, such as transaction.version=2"
+                )
+
+    def broker_config_of(self, cluster: str) -> dict[str, str]:
+        """The broker configuration that was chosen for one cluster; a key for it alone overrides one for all."""
+        found = [(CLUSTER_KEY.fullmatch(key), value) for key, value in self.broker_config.items()]
+        parts = [(match[1], match[2], value) for match, value in found if match is not None]
+        shared = {key: value for owner, key, value in parts if owner is None}
+        return shared | {key: value for owner, key, value in parts if owner == cluster}
 
 
-_NEVER_EMPTY = frozenset({"name", "mirror", "scenario", "workload", "contract", "kafka_image"})
+_NEVER_EMPTY = frozenset(
+    {"name", "mirror", "scenario", "workload", "contract", "kafka_image", "source_image", "destination_image"}
+)
 
 
 def check_name(kind: str, name: str, registry: Iterable[str]) -> None:

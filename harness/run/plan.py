@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.clusters.docker.images import ImageSet
+from harness.clusters.plan.kraft_config import check_extra
 from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.core import contracts
 from harness.core.errors import UsageError
@@ -82,6 +83,7 @@ def make_plan(
         aliases=scenario.clusters,
         flows=[f"{source}->{destination}" for source, destination in scenario.routes],
     )
+    _check_broker_config(spec, scenario)
     options = _workload_options(spec)
     topics = tuple(workload.topics(options))
     mirror.check(settings, [topic.name for topic in topics])
@@ -108,6 +110,17 @@ def _check_failback(mirror: MirrorSpec, scenario: Scenario) -> None:
             f"scenario {scenario.name} mirrors back, which mirror {mirror.name} cannot; use scenario {others}, "
             f"or mirror {able}"
         )
+
+
+def _check_broker_config(spec: TestSpec, scenario: Scenario) -> None:
+    """Every key names a cluster that there is, and none that the harness sets."""
+    for key in spec.broker_config:
+        cluster = key[0] if key[1:2] == ":" else None
+        if cluster is not None and cluster not in scenario.clusters:
+            there = ", ".join(scenario.clusters)
+            raise UsageError(f"broker-config {key}: scenario {scenario.name} has no cluster {cluster}, only {there}")
+    for cluster in scenario.clusters:
+        check_extra(spec.broker_config_of(cluster), f"broker-config of cluster {cluster}")
 
 
 def _base_contract(spec: TestSpec, mirror: MirrorSpec, own_contract: str) -> str:
@@ -199,7 +212,7 @@ def _workload_options(spec: TestSpec) -> WorkloadOptions:
         isolation=spec.isolation,
         acks=spec.acks,
         value_bytes=spec.value_bytes,
-        topic_config={"min.insync.replicas": str(spec.min_isr), **TOPICS[spec.cleanup_policy]},
+        topic_config={"min.insync.replicas": str(spec.min_isr), **TOPICS[spec.cleanup_policy], **spec.topic_config},
         authorizer=spec.authorizer,
     )
 
@@ -217,7 +230,13 @@ def topology_spec(plan: RunPlan, images: ImageSet, run_id: str, *, keep: bool) -
                 brokers=spec.brokers,
                 separate_controllers=spec.controllers,
                 mirror_hosts=hosts[name],
-                config={**(AUTHORIZER if spec.authorizer else {}), **BROKERS[spec.cleanup_policy]},
+                config={
+                    **(AUTHORIZER if spec.authorizer else {}),
+                    **BROKERS[spec.cleanup_policy],
+                    **spec.broker_config_of(name),
+                },
+                format_features=spec.format_feature,
+                image=images.brokers(source=name == plan.source).name,
             )
             for name in plan.scenario.clusters
         ),

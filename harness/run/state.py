@@ -143,7 +143,7 @@ class Stage:
             clusters={
                 name: ClusterInfo(
                     cluster_id=cluster.cluster_id,
-                    kafka_version=self.images.kafka_version,
+                    kafka_version=self.images.brokers(source=name == self.plan.source).kafka_version,
                     brokers=sorted(cluster.brokers),
                 )
                 for name, cluster in clusters.items()

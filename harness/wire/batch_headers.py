@@ -119,17 +119,6 @@ def headers(records: Buffer) -> Iterator[BatchHeader]:
         position = batch.end
 
 
-def whole_length(records: Buffer) -> int:
-    """How many of the bytes are whole batches."""
-    position, limit = 0, len(records)
-    while position + HEADER_BYTES <= limit:
-        end = position + LENGTH_OVERHEAD + int(PREFIX.unpack_from(records, position)[1])
-        if end > limit:
-            break
-        position = end
-    return position
-
-
 def checksum(data: Buffer, batch: BatchHeader) -> int:
     """The CRC32C of a batch's bytes, as its header should have it."""
     return int(crc32c(memoryview(data)[batch.position + ATTRIBUTES_AT : batch.end]))

@@ -9,6 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +17,18 @@ from pathlib import Path
 import docker
 import docker.errors
 import pytest
+from confluent_kafka.admin import ConfigResource
 from docker.models.containers import Container
 
 from harness.clusters.docker import image_build
 from harness.clusters.docker.image_files import Recipe, compose_dir, entry_archive, recipe
-from harness.clusters.docker.images import LABEL, ImageSet, ensure_images, plan_images
+from harness.clusters.docker.images import LABEL, BrokerImage, ImageSet, ensure_images, plan_images, release_image
+from harness.clusters.pair import start_topology
 from harness.clusters.plan.entry import ENTRY_POINT
 from harness.core.errors import EXIT_USAGE, ImageError
+from harness.core.testspec import parse_spec
 from harness.core.wait import wait_until
+from harness.run.plan import make_plan, topology_spec
 
 OFFICIAL = """
 FROM {kafka}
@@ -345,3 +350,62 @@ def test_a_public_base_gets_our_label(engine_client: docker.DockerClient, images
         assert engine_client.images.get(tag).labels[LABEL] == "1"
     finally:
         engine_client.images.remove(tag)
+
+
+def release_archive(client: docker.DockerClient, kafka: str, path: Path) -> Path:
+    """A release archive with an image's jars, whose version says that it is a build of a branch."""
+    container = client.containers.create(kafka, labels={LABEL: "test"})
+    try:
+        stream, _ = container.get_archive("/opt/kafka/libs")
+        jars = io.BytesIO(b"".join(stream))
+    finally:
+        container.remove(force=True)
+    with tarfile.open(fileobj=jars) as libs, tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for member in libs:
+            file = libs.extractfile(member)
+            name = re.sub(r"(/kafka_2\.13-[0-9.]+)\.jar$", r"\1-SNAPSHOT.jar", member.name)
+            member.name = f"kafka_2.13-x/{name}"
+            archive.addfile(member, file)
+    return path
+
+
+def test_a_release_archive_and_settings_of_each_cluster(
+    engine_client: docker.DockerClient, images: ImageSet, tmp_path: Path
+) -> None:
+    archive = release_archive(engine_client, images.kafka, tmp_path / "kafka.tgz")
+    brokers = release_image(engine_client, archive)
+    try:
+        assert brokers.kafka_version == f"{images.kafka_version}-SNAPSHOT"
+        found = ensure_images(engine_client, destination_image=brokers.name)
+        assert found.brokers(source=False) == brokers
+        assert found.brokers(source=True) == BrokerImage(images.kafka, images.kafka_version)
+        values = {
+            "brokers": 1,
+            "broker-config": {"log.segment.bytes": 1048577, "B:log.segment.bytes": 2097153},
+            "topic-config": {"segment.ms": 123456},
+            "format-feature": {"transaction.version": 1},
+        }
+        plan = make_plan(parse_spec(values, where="test"))
+        run = f"test-{secrets.token_hex(3)}"
+        with start_topology(topology_spec(plan, found, run, keep=False)) as pair:
+            name = plan.topic_names[0]
+            for letter, size in (("A", "1048577"), ("B", "2097153")):
+                cluster = pair.clusters[letter]
+                cluster.create_topic(name, partitions=1, replication=1, config=plan.options.topic_config)
+                asked = [ConfigResource("broker", "1"), ConfigResource("topic", name)]
+                broker, topic = [f.result() for f in cluster.admin().describe_configs(asked).values()]
+                assert broker["log.segment.bytes"].value == size
+                assert topic["segment.ms"].value == "123456"
+                said = cluster.brokers[1].exec(
+                    [
+                        *("sh", ENTRY_POINT, "tool", "org.apache.kafka.tools.FeatureCommand"),
+                        *("--bootstrap-server", cluster.bootstrap, "describe"),
+                    ],
+                    timeout_s=60,
+                )
+                assert re.search(r"Feature: transaction.version.*FinalizedVersionLevel: 1\b", said.output), said.output
+            container = engine_client.containers.get(f"shatterproof-{run}-B-broker-1")
+            assert container.image is not None
+            assert brokers.name in container.image.tags
+    finally:
+        engine_client.images.remove(brokers.name, force=True)

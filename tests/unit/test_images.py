@@ -28,6 +28,7 @@ from harness.clusters.docker.image_files import (
     recipe,
 )
 from harness.clusters.docker.images import outdated, plan_images, versions_of
+from harness.clusters.docker.release_archive import ReleaseArchive
 from harness.core.errors import ImageError
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
@@ -182,6 +183,14 @@ class TestLayout:
         assert versions_of("x", names) == ("4.4.0", None)
         assert versions_of("x", [*names, "connect-mirror-4.3.1.jar"]) == ("4.4.0", "4.3.1")
 
+    def test_a_build_of_a_branch_has_a_version_too(self) -> None:
+        names = [
+            "kafka_2.13-4.2.0-SNAPSHOT.jar",
+            "kafka_2.13-4.2.0-SNAPSHOT-sources.jar",
+            "kafka_2.13-4.2.0-rc1-test.jar",
+        ]
+        assert versions_of("x", [*names, "connect-mirror-4.2.0-SNAPSHOT.jar"]) == ("4.2.0-SNAPSHOT", "4.2.0-SNAPSHOT")
+
     @pytest.mark.parametrize(
         ("names", "words"),
         [
@@ -195,6 +204,47 @@ class TestLayout:
             versions_of("team/kafka:1", names)
         assert "team/kafka:1" in str(caught.value)
         assert words in str(caught.value)
+
+
+class TestReleaseArchive:
+    @staticmethod
+    def archive(path: Path, names: dict[str, bytes]) -> Path:
+        with tarfile.open(path, "w:gz") as tar:
+            for name, content in names.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        return path
+
+    def test_its_jars_become_the_context(self, tmp_path: Path) -> None:
+        root = "kafka_2.13-4.2.0-SNAPSHOT"
+        names = {
+            f"{root}/libs/b.jar": b"2",
+            f"{root}/libs/a.jar": b"1",
+            f"{root}/bin/x.sh": b"",
+            f"{root}/libs/x/c.jar": b"",
+        }
+        release = ReleaseArchive(self.archive(tmp_path / "k.tgz", names))
+        assert release.jars == ["b.jar", "a.jar"]
+        with tarfile.open(fileobj=io.BytesIO(release.context({}))) as tar:
+            assert tar.getnames() == ["Dockerfile", "libs/b.jar", "libs/a.jar"]
+        name = release.tag("4.2.0-SNAPSHOT", base="x")
+        assert name.startswith("kafka-release:4.2.0-SNAPSHOT-")
+        other = ReleaseArchive(self.archive(tmp_path / "l.tgz", {**names, f"{root}/libs/a.jar": b"3"}))
+        assert other.tag("4.2.0-SNAPSHOT", base="x") != name
+
+    def test_what_is_none_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ImageError, match="check the path"):
+            ReleaseArchive(tmp_path / "none.tgz")
+        with pytest.raises(ImageError, match="no jars in a folder libs"):
+            ReleaseArchive(self.archive(tmp_path / "k.tgz", {"readme": b""}))
+        whole = self.archive(tmp_path / "k.tgz", {"k/libs/a.jar": bytes(range(256)) * 4000}).read_bytes()
+        (tmp_path / "half.tgz").write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(ImageError, match=r"half\.tgz is"):
+            ReleaseArchive(tmp_path / "half.tgz")
+        (tmp_path / "text.tgz").write_text("no archive")
+        with pytest.raises(ImageError, match="no complete tar archive"):
+            ReleaseArchive(tmp_path / "text.tgz")
 
 
 class TestBuildOutput:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 
-from harness.clusters.plan.topology import MIRROR_BROKER, proxy_port
+from harness.clusters.docker.images import BrokerImage, ImageSet
+from harness.clusters.plan.topology import MIRROR_BROKER, from_json, proxy_port, to_json
+from harness.clusters.plan.topology import plan as plan_topology
 from harness.core.errors import UsageError
 from harness.core.testspec import parse_spec
 from harness.run.plan import make_plan, topology_spec
@@ -70,13 +74,20 @@ def test_no_mirror_is_started_on_a_cluster_that_its_opposite_still_writes_to(nam
             assert route not in {destination for _, destination in running}
 
 
-class Images:
-    kafka = toxiproxy = tools = "image:1"
+IMAGES = ImageSet(
+    kafka="image:1",
+    mirror="image:1",
+    toxiproxy="image:1",
+    reference="image:1",
+    tools="image:1",
+    kafka_version="4.3.1",
+    own_kafka=True,
+)
 
 
 def hosts(**values: Any) -> dict[str, tuple[int, ...]]:
     plan = make_plan(parse_spec({"mirror": "reference", **values}, where="test"))
-    spec = topology_spec(plan, Images(), "r", keep=False)  # type: ignore[arg-type]
+    spec = topology_spec(plan, IMAGES, "r", keep=False)
     return {cluster.name: cluster.mirror_hosts for cluster in spec.clusters}
 
 
@@ -85,6 +96,32 @@ def test_each_route_has_processes_of_its_own_on_its_destination() -> None:
     assert hosts(scenario="failback", **{"mirror-nodes": 2}) == {"A": (3, 4), "B": (1, 2)}
     assert hosts(scenario="chain") == {"A": (), "B": (1,), "C": (2,)}
     assert hosts(mirror="mm2") == {"A": (), "B": ()}
+
+
+def test_clusters_have_the_settings_and_images_of_the_test() -> None:
+    values = {
+        "scenario": "chain",
+        "mirror": "reference",
+        "broker-config": {"log.segment.bytes": 1048576, "B:log.segment.bytes": "2097152", "C:num.io.threads": 8},
+        "format-feature": {"transaction.version": 1},
+    }
+    plan = make_plan(parse_spec(values, where="test"))
+    old, new = BrokerImage("old:1", "4.0.0"), BrokerImage("new:1", "4.2.0-SNAPSHOT")
+    spec = topology_spec(plan, replace(IMAGES, source=old, destination=new), "r", keep=False)
+    assert [c.image for c in spec.clusters] == ["old:1", "new:1", "new:1"]
+    assert [c.config.get("log.segment.bytes") for c in spec.clusters] == ["1048576", "2097152", "1048576"]
+    assert [c.config.get("num.io.threads") for c in spec.clusters] == [None, None, "8"]
+    nodes = plan_topology(spec, subnet=IPv4Network("10.1.2.0/24"), cluster_ids=dict.fromkeys("ABC", "x")).nodes
+    formats = {node.environment.get("KAFKA_FORMAT_ARGS") for node in nodes if node.cluster != "link"}
+    assert formats == {"--feature transaction.version=1"}
+    assert from_json(to_json(spec)).clusters == spec.clusters
+
+
+def test_brokers_settings_are_checked_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match="broker-config C:x: scenario steady has no cluster C, only A, B"):
+        make_plan(parse_spec({"broker-config": {"C:x": "1"}}, where="test"))
+    with pytest.raises(UsageError, match=r"cluster B: node\.id is set by the harness"):
+        make_plan(parse_spec({"broker-config": {"B:node.id": "7"}}, where="test"))
 
 
 def test_ports_of_mirrors_and_brokers_never_meet() -> None:

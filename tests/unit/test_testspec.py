@@ -35,6 +35,29 @@ def test_impossible_combinations_are_refused(values: dict[str, object]) -> None:
         parse_spec(values, where="x")
 
 
+def test_configurations_may_be_numbers_and_booleans() -> None:
+    spec = parse_spec({"topic-config": {"a": True, "b": 5, "c": "x", "d": 0.5}}, where="x")
+    assert spec.topic_config == {"a": "true", "b": "5", "c": "x", "d": "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"topic-config": {"min.insync.replicas": 1}}, "use --min-insync-replicas"),
+        ({"topic-config": {"cleanup.policy": "compact"}}, "use --cleanup-policy"),
+        ({"broker-config": {"AB:x": "1"}}, "'AB:x' is not a key"),
+        ({"broker-config": {"": "1"}}, "'' is not a key"),
+        ({"broker-config": {"x": ["1"]}}, "broker-config.x"),
+        ({"format-feature": {"mirror.version": "one"}}, "mirror.version=one is not a feature and its level"),
+        ({"format-feature": {"x; rm": "1"}}, "is not a feature and its level"),
+        ({"source-image": " "}, "'source-image' is empty"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(values: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_spec(values, where="x")
+
+
 def test_a_misspelt_name_gets_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean broker-kill"):
         check_name("nemesis", "broker-kil", ["broker-kill", "mirror-kill"])

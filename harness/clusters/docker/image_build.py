@@ -44,6 +44,19 @@ class Progress(Protocol):
         ...
 
 
+class Buildable(Protocol):
+    """What an image is built from: a Recipe or a ReleaseArchive."""
+
+    @property
+    def name(self) -> str:
+        """Its name in progress lines and of its log."""
+        ...
+
+    def context(self, certificates: Mapping[str, bytes]) -> bytes:
+        """The build context as a tar. certificates: file name → PEM of the machine's own."""
+        ...
+
+
 @dataclass
 class BuildLog:
     """Everything a build printed, on disk, and the step it is in."""
@@ -75,7 +88,7 @@ def open_log(name: str) -> BuildLog:
 
 def build(
     client: docker.DockerClient,
-    recipe: Recipe,
+    recipe: Buildable,
     tag: str,
     *,
     base: str,

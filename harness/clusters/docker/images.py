@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 import docker
 import docker.errors
@@ -27,6 +28,7 @@ from harness.clusters.docker.image_files import (
     entry_archive,
     recipe,
 )
+from harness.clusters.docker.release_archive import ReleaseArchive
 from harness.clusters.plan.entry import ENTRY_POINT
 from harness.core.errors import ImageError
 from harness.core.locks import file_lock
@@ -41,11 +43,13 @@ __all__ = [
     "missing_images",
     "plan_images",
     "prune_images",
+    "release_image",
 ]
 
 _LIBS = "/opt/kafka/libs"
-_KAFKA_JAR = re.compile(r"^kafka_2\.\d+-(\d[\w.]*?)\.jar$")
-_MIRROR_JAR = re.compile(r"^connect-mirror-(\d[\w.]*?)\.jar$")
+_VERSION = r"(\d[\w.-]*?)(?<!-sources)(?<!-javadoc)(?<!-scaladoc)(?<!-test)(?<!-test-sources)"
+_KAFKA_JAR = re.compile(rf"^kafka_2\.\d+-{_VERSION}\.jar$")
+_MIRROR_JAR = re.compile(rf"^connect-mirror-{_VERSION}\.jar$")
 _PRUNE_S = 600
 
 
@@ -66,11 +70,19 @@ class ImagePlan:
 
 
 @dataclass(frozen=True)
+class BrokerImage:
+    """An image of brokers and controllers, and its version of Kafka."""
+
+    name: str
+    kafka_version: str
+
+
+@dataclass(frozen=True)
 class ImageSet:
     """The images of a run.
 
-    `kafka` runs brokers and controllers; `mirror` runs MirrorMaker 2 (ours when the user's image has none), of version
-    `mirror_version`;
+    `kafka` runs brokers and controllers, unless `source` or `destination` says otherwise; `mirror` runs MirrorMaker 2
+    (ours when the user's image has none), of version `mirror_version`;
     `reference` runs the reference mirror;
     `tools` has iptables, ip and ss, to be run inside another container's network. `entry_point` is the command that
     starts Kafka in any of them once `entry_archive()` was put into the container's `/`.
@@ -85,6 +97,18 @@ class ImageSet:
     own_kafka: bool
     mirror_version: str = ""
     entry_point: tuple[str, ...] = ("sh", ENTRY_POINT)
+    source: BrokerImage | None = None
+    destination: BrokerImage | None = None
+
+    def brokers(self, *, source: bool) -> BrokerImage:
+        """The image of the source's brokers, or of any other cluster's."""
+        return (self.source if source else self.destination) or BrokerImage(self.kafka, self.kafka_version)
+
+    @property
+    def versions(self) -> str:
+        """Its versions of Kafka, in words."""
+        source, other = self.brokers(source=True).kafka_version, self.brokers(source=False).kafka_version
+        return source if source == other else f"{source} on the source, {other} on the destination"
 
 
 def plan_images() -> ImagePlan:
@@ -107,11 +131,17 @@ def missing_images(client: docker.DockerClient, plan: ImagePlan | None = None) -
 
 
 def ensure_images(
-    client: docker.DockerClient, *, kafka_image: str | None = None, on_progress: Progress | None = None
+    client: docker.DockerClient,
+    *,
+    kafka_image: str | None = None,
+    source_image: str | None = None,
+    destination_image: str | None = None,
+    on_progress: Progress | None = None,
 ) -> ImageSet:
     """Build, make or pull whatever is missing, and return the images of a run.
 
-    kafka_image: an image's name, or a version of brokers that there is a recipe of. `on_progress` gets the image and
+    kafka_image: an image's name, or a version of brokers that there is a recipe of; source_image, destination_image:
+    the same for the brokers of the source alone, and of the other clusters. `on_progress` gets the image and
     one line per step, e.g. ("kafka", "step 8/18 RUN mvn ..."). Two calls at once on one machine do not build twice:
     the second waits for the first.
 
@@ -123,34 +153,55 @@ def ensure_images(
         with _building(tell):
             _build_missing(client, plan, tell)
     own_version = _own_kafka_version()
-    if kafka_image in (None, own_version):
-        return ImageSet(
-            kafka=plan.kafka,
-            mirror=plan.kafka,
-            toxiproxy=plan.toxiproxy,
-            reference=plan.reference,
-            tools=plan.kafka,
-            kafka_version=own_version,
-            own_kafka=True,
-            mirror_version=own_version,
-        )
-    assert kafka_image is not None
-    if kafka_image in plan.brokers:
-        kafka_image = _ensure_brokers(client, kafka_image, plan, tell)
-    else:
-        _ensure_user_image(client, kafka_image, tell)
-    kafka_version, mirror_version = layout_version(client, kafka_image)
-    mirror = kafka_image if mirror_version == kafka_version else plan.kafka
+    kafka, mirror_version = _brokers_image(client, kafka_image, plan, tell)
+    mirror = kafka.name if mirror_version == kafka.kafka_version else plan.kafka
     return ImageSet(
-        kafka=kafka_image,
+        kafka=kafka.name,
         mirror=mirror,
         toxiproxy=plan.toxiproxy,
         reference=plan.reference,
         tools=plan.kafka,
-        kafka_version=kafka_version,
-        own_kafka=False,
-        mirror_version=kafka_version if mirror == kafka_image else own_version,
+        kafka_version=kafka.kafka_version,
+        own_kafka=kafka.name == plan.kafka,
+        mirror_version=kafka.kafka_version if mirror == kafka.name else own_version,
+        source=_brokers_image(client, source_image, plan, tell)[0] if source_image else None,
+        destination=_brokers_image(client, destination_image, plan, tell)[0] if destination_image else None,
     )
+
+
+def _brokers_image(
+    client: docker.DockerClient, chosen: str | None, plan: ImagePlan, tell: Progress
+) -> tuple[BrokerImage, str | None]:
+    """An image of brokers, built or pulled when it is missing, and its version of MirrorMaker 2, if it has one."""
+    own_version = _own_kafka_version()
+    if chosen in (None, own_version):
+        return BrokerImage(plan.kafka, own_version), own_version
+    assert chosen is not None
+    if chosen in plan.brokers:
+        name = _ensure_brokers(client, chosen, plan, tell)
+    else:
+        name = chosen
+        _ensure_user_image(client, name, tell)
+    version, mirror_version = layout_version(client, name)
+    return BrokerImage(name, version), mirror_version
+
+
+def release_image(client: docker.DockerClient, archive: Path, *, on_progress: Progress | None = None) -> BrokerImage:
+    """The image of a release archive of Kafka, built when it is absent, on our own image of Kafka.
+
+    Raises: ImageError when the file is not a release archive of Kafka 4.0 or newer, or the image cannot be built.
+    """
+    tell = on_progress or _silent
+    release = ReleaseArchive(archive)
+    version, _ = versions_of(f"archive {archive}", release.jars, "a release archive of Kafka 4.0 or newer")
+    ensure_images(client, on_progress=tell)
+    base = plan_images().kafka
+    name = release.tag(version, base=base)
+    if not _exists(client, name):
+        with _building(tell):
+            if not _exists(client, name):
+                image_build.build(client, release, name, base=base, on_progress=tell)
+    return BrokerImage(name, version)
 
 
 def layout_version(client: docker.DockerClient, image: str) -> tuple[str, str | None]:
@@ -169,18 +220,21 @@ def layout_version(client: docker.DockerClient, image: str) -> tuple[str, str | 
         raise ImageError(f"image {image} cannot be used ({words[-1] if words else error}): name {wanted}") from error
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise ImageError(f"image {image} cannot be looked into ({explain(error)}): name {wanted}") from error
-    return versions_of(image, _text(output).split(), wanted)
+    return versions_of(f"image {image}", _text(output).split(), wanted)
 
 
 def versions_of(image: str, names: list[str], wanted: str = "another image") -> tuple[str, str | None]:
-    """(Kafka's version, MirrorMaker 2's or None) from the file names in the libs folder. Raises ImageError."""
+    """(Kafka's version, MirrorMaker 2's or None) from the file names in the libs folder. Raises ImageError.
+
+    image: of what, in the message. wanted: what to name instead.
+    """
     kafka = [match[1] for name in names if (match := _KAFKA_JAR.match(name))]
     mirror = [match[1] for name in names if (match := _MIRROR_JAR.match(name))]
     if len(kafka) != 1:
         found = "no kafka_2.13-*.jar" if not kafka else f"several Kafkas ({', '.join(kafka)})"
-        raise ImageError(f"image {image} has {found} in {_LIBS}: name {wanted}")
+        raise ImageError(f"{image} has {found} in its libs: name {wanted}")
     if int(kafka[0].split(".")[0]) < 4:
-        raise ImageError(f"image {image} has Kafka {kafka[0]}, which logs and formats in another way: name {wanted}")
+        raise ImageError(f"{image} has Kafka {kafka[0]}, which logs and formats in another way: name {wanted}")
     return kafka[0], mirror[0] if len(mirror) == 1 else None
 
 
@@ -275,13 +329,13 @@ def _ensure_user_image(client: docker.DockerClient, name: str, tell: Progress) -
             words,
             re.IGNORECASE,
         ):
-            mend = "check the name and the tag given to --kafka-image; for a private registry call `docker login` first"
+            fix = "check the name and the tag given to --kafka-image; for a private registry call `docker login` first"
         else:
-            mend = (
+            fix = (
                 "the registry cannot be reached from the engine: bring the image by hand (`docker load`), or leave out "
                 "--kafka-image to use our own"
             )
-        raise ImageError(f"image {name} is not on this engine and cannot be pulled ({words}); {mend}") from error
+        raise ImageError(f"image {name} is not on this engine and cannot be pulled ({words}); {fix}") from error
 
 
 def _own_kafka_version() -> str:

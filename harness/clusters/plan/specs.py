@@ -49,7 +49,8 @@ class ClusterSpec:
     """One cluster. config: Kafka configuration that overrides the harness's defaults, for all nodes.
 
     separate_controllers: 0 makes every broker a controller too, as long as there are at most 5 (then the first 5).
-    image: another Kafka image than the run's. heap: the JVM's -Xmx. mirror_hosts: numbers of the run's mirror processes
+    format_features: feature → level that the storage is formatted with, beside the release's own. image: another Kafka
+    image than the run's. heap: the JVM's -Xmx. mirror_hosts: numbers of the run's mirror processes
     that register here as brokers (the reference mirror does), in the order of their broker ids.
     """
 
@@ -57,6 +58,7 @@ class ClusterSpec:
     brokers: int = 3
     separate_controllers: int = 0
     config: Mapping[str, str] = field(default_factory=dict)
+    format_features: Mapping[str, str] = field(default_factory=dict)
     image: str | None = None
     heap: str = "256m"
     mirror_hosts: tuple[int, ...] = ()
@@ -105,7 +107,10 @@ def to_json(spec: TopologySpec) -> dict[str, object]:
     return {
         "run_id": spec.run_id,
         "images": {name: getattr(spec.images, name) for name in ("kafka", "toxiproxy", "tools")},
-        "clusters": [{**vars(cluster), "config": dict(cluster.config)} for cluster in spec.clusters],
+        "clusters": [
+            {**vars(cluster), "config": dict(cluster.config), "format_features": dict(cluster.format_features)}
+            for cluster in spec.clusters
+        ],
         "subnet": spec.subnet,
         "keep": spec.keep,
     }

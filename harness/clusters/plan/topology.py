@@ -224,11 +224,17 @@ def _plan_node(
         image=spec.image or topology.images.kafka,
         entrypoint=("sh", ENTRY_POINT),
         command=("broker", kafka.CONFIG_PATH),
-        environment={"CLUSTER_ID": cluster_id, "KAFKA_HEAP_OPTS": f"-Xms64m -Xmx{spec.heap}"},
+        environment={"CLUSTER_ID": cluster_id, "KAFKA_HEAP_OPTS": f"-Xms64m -Xmx{spec.heap}", **_format(spec)},
         files={kafka.CONFIG_PATH: kafka.render(config)},
         volumes={f"{name}-data": kafka.VOLUME_PATH},
         user="0",  # the volume belongs to root, whatever the image's own user is
     )
+
+
+def _format(spec: ClusterSpec) -> dict[str, str]:
+    """The environment that makes run-kafka.sh format the storage with the chosen features."""
+    chosen = " ".join(f"--feature {name}={level}" for name, level in spec.format_features.items())
+    return {"KAFKA_FORMAT_ARGS": chosen} if chosen else {}
 
 
 def _proxy(cluster: str, broker: int, host: str) -> ProxyPlan:

@@ -1,7 +1,7 @@
 """Imports a history in JSON lines (the format of docs/history-format.md) as a run folder; streams, any size.
 
 One line is one event. harness.history.jsonl.events maps each `f` to rows. `time` is in milliseconds
-unless `time_unit` says otherwise. `index` must grow from line to line (holes are fine).
+unless `time_unit` says otherwise. `index` must grow from line to line (gaps are allowed).
 
 It cannot see whether a history is complete: an importer knows no schedule, no floor and no final reads.
 """
