@@ -150,7 +150,7 @@ def test_topics_known_only_to_a_dead_process_are_taken_over(
             theirs = two.process.lifecycle.records
             theirs.clear()  # as on a destination that has never had a mirror: nothing names the other process
             (found,) = [t for t in await one.process.mirrors.discover(one.name) if t.name == topic]
-            for _ in range(5):  # a process whose heartbeats were late, and that is fenced for a moment, gets no partition
+            for _ in range(5):  # a process whose heartbeats are late is fenced, and gets no partition
                 await until(lambda: one.process.peers.live() == {100, 101}, 10, lambda: str(one.process.peers.live()))
                 if await one.process.mirrors.add_topic(one.name, found):
                     break
