@@ -123,7 +123,7 @@ def moves(t: Tables) -> DataFrame:
     without having done so: GROUP, origin_topic, kind, resumed (position of their first poll), op_index, time_ns
     (of that poll), synced (the last offset written before; null: none), synced_ns (since when it is there), processed
     (offset on the source from which on the group had processed nothing; null: unknown), owed (the same, of what the
-    mirror had to know: `_owed`)."""
+    mirror had to know: `_with_processed`)."""
     found = t.once("group_moves", _moves)
     assert found is not None
     return found

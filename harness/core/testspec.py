@@ -32,7 +32,7 @@ def _config_text(value: object) -> object:
 
 ConfigText = Annotated[str, BeforeValidator(_config_text)]
 """The value of a Kafka configuration: text, a number or true and false."""
-CLUSTER_KEY = re.compile(r"(?:([A-Z]):)?([A-Za-z0-9_.-]+)")
+_CLUSTER_KEY = re.compile(r"(?:([A-Z]):)?([A-Za-z0-9_.-]+)")
 """A broker's configuration key, for one cluster (`B:log.segment.bytes`) or for all."""
 _OWN_OPTIONS = {"min.insync.replicas": "min-insync-replicas", "cleanup.policy": "cleanup-policy"}
 
@@ -154,7 +154,7 @@ class TestSpec(BaseModel):
             if key in _OWN_OPTIONS:
                 raise UsageError(f"topic-config {key}: this has an option of its own; use --{_OWN_OPTIONS[key]}")
         for key in self.broker_config:
-            if not CLUSTER_KEY.fullmatch(key):
+            if not _CLUSTER_KEY.fullmatch(key):
                 raise UsageError(
                     f"broker-config {key!r} is not a key such as log.segment.bytes, or B:log.segment.bytes for B"
                 )
@@ -164,12 +164,18 @@ class TestSpec(BaseModel):
                     f"format-feature {feature}={level} is not a feature and its level, such as transaction.version=2"
                 )
 
+    def broker_settings(self) -> Mapping[str | None, Mapping[str, str]]:
+        """The broker configuration that was chosen: cluster (None: every one) → key → value."""
+        found: dict[str | None, dict[str, str]] = {}
+        for text, value in self.broker_config.items():
+            if match := _CLUSTER_KEY.fullmatch(text):
+                found.setdefault(match[1], {})[match[2]] = value
+        return found
+
     def broker_config_of(self, cluster: str) -> dict[str, str]:
-        """The broker configuration that was chosen for one cluster; a key for it alone overrides one for all."""
-        found = [(CLUSTER_KEY.fullmatch(key), value) for key, value in self.broker_config.items()]
-        parts = [(match[1], match[2], value) for match, value in found if match is not None]
-        shared = {key: value for owner, key, value in parts if owner is None}
-        return shared | {key: value for owner, key, value in parts if owner == cluster}
+        """The same for one cluster; a key for it alone overrides one for all."""
+        chosen = self.broker_settings()
+        return {**chosen.get(None, {}), **chosen.get(cluster, {})}
 
 
 _NEVER_EMPTY = frozenset(

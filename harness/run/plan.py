@@ -114,10 +114,9 @@ def _check_failback(mirror: MirrorSpec, scenario: Scenario) -> None:
 
 def _check_broker_config(spec: TestSpec, scenario: Scenario) -> None:
     """Every key names a cluster that there is, and none that the harness sets."""
-    for key in spec.broker_config:
-        cluster = key[0] if key[1:2] == ":" else None
+    for cluster, config in spec.broker_settings().items():
         if cluster is not None and cluster not in scenario.clusters:
-            there = ", ".join(scenario.clusters)
+            key, there = f"{cluster}:{next(iter(config))}", ", ".join(scenario.clusters)
             raise UsageError(f"broker-config {key}: scenario {scenario.name} has no cluster {cluster}, only {there}")
     for cluster in scenario.clusters:
         check_extra(spec.broker_config_of(cluster), f"broker-config of cluster {cluster}")

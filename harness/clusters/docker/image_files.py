@@ -81,12 +81,12 @@ class Recipe:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for relative, path in self.files():
-                _add(tar, relative, path.read_bytes(), executable=_is_script(relative))
+                add_file(tar, relative, path.read_bytes(), executable=_is_script(relative))
             for name, content in certificates.items():
-                _add(tar, f"ca/{name}", content)
+                add_file(tar, f"ca/{name}", content)
             for path in sorted((self.folder / "ca").glob("*.crt")):
                 if path.name not in certificates:
-                    _add(tar, f"ca/{path.name}", path.read_bytes())
+                    add_file(tar, f"ca/{path.name}", path.read_bytes())
         return buffer.getvalue()
 
 
@@ -136,7 +136,7 @@ def entry_archive() -> bytes:
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name in _ENTRY_FILES:
             content = (folder / name).read_bytes()
-            _add(tar, f"{ENTRY_DIR.lstrip('/')}/{name}", content, executable=_is_script(name))
+            add_file(tar, f"{ENTRY_DIR.lstrip('/')}/{name}", content, executable=_is_script(name))
     return buffer.getvalue()
 
 
@@ -199,7 +199,8 @@ def _split_pem(content: bytes) -> list[bytes]:
     return parts
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, *, executable: bool = False) -> None:
+def add_file(tar: tarfile.TarFile, name: str, content: bytes, *, executable: bool = False) -> None:
+    """Add a file without owner and time, so that equal content makes equal archives."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
     info.mode = 0o755 if executable else 0o644  # times stay 0: the engine's layer cache then sees equal files

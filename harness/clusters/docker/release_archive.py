@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.clusters.docker.image_files import compose_dir
+from harness.clusters.docker.image_files import add_file, compose_dir
 from harness.core.errors import ImageError
 
 REPOSITORY = "kafka-release"
@@ -50,9 +50,9 @@ class ReleaseArchive:
         del certificates  # nothing is downloaded
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
-            _add(tar, "Dockerfile", (compose_dir() / "release" / "Dockerfile").read_bytes())
+            add_file(tar, "Dockerfile", (compose_dir() / "release" / "Dockerfile").read_bytes())
             for jar, content in self._read():
-                _add(tar, f"libs/{jar}", content)
+                add_file(tar, f"libs/{jar}", content)
         return buffer.getvalue()
 
     def _read(self) -> Iterator[tuple[str, bytes]]:
@@ -70,10 +70,3 @@ class ReleaseArchive:
             raise ImageError(f"{self._path} is damaged ({error}): download or build it again") from error
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise ImageError(f"{self._path} is no complete tar archive ({error}): build it again") from error
-
-
-def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    info.mode = 0o644
-    tar.addfile(info, io.BytesIO(content))
