@@ -5,15 +5,11 @@ The followers' logs keep the producer state (followers answer DescribeProducers 
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v13 import request as fetch
-from kio.schema.types import BrokerId
-from kio.static.primitive import i32, i32Timedelta, i64
 
 from harness.wire.batch_headers import headers
 from harness.wire.batches import MIRROR_PID_RESET_TYPE, control_type, pid_reset_marker, transaction_marker
@@ -22,9 +18,8 @@ from mirrors.reference.server.design import OnStop, Toggle
 from mirrors.reference.server.destination import ProducerInfo, producers
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.partition import LedPartition, Tail
+from mirrors.reference.server.reading import ONE_BATCH, read
 from mirrors.reference.server.source import Mirrored
-
-_NO_WAIT: Final = i32Timedelta.parse(datetime.timedelta())
 
 ClosePolicy = Callable[[Hub, LedPartition], Awaitable[None]]
 
@@ -122,18 +117,15 @@ async def _last_control_type(hub: Hub, led: LedPartition) -> int | None:
     """The type of the last record, if it is a control record, as an in-sync follower has it."""
     if led.tail:
         return None
-    part = fetch.FetchPartition(
-        partition=i32(led.partition), fetch_offset=i64(led.log_end - 1), partition_max_bytes=i32(1)
-    )
-    request = fetch.FetchRequest(
-        replica_id=BrokerId(-1),
-        max_wait=_NO_WAIT,
-        min_bytes=i32(0),
-        topics=(fetch.FetchTopic(topic_id=led.topic_id, partitions=(part,)),),
-        forgotten_topics_data=(),
-    )
     for broker in sorted(led.in_sync_followers):
-        found = (await hub.destination.call_broker(broker, request)).responses[0].partitions[0]
+        found = await read(
+            hub.destination,
+            broker,
+            topic_id=led.topic_id,
+            partition=led.partition,
+            offset=led.log_end - 1,
+            max_bytes=ONE_BATCH,
+        )
         if found.error_code is ErrorCode.none:
             data = bytes(found.records or b"")
             return next((control_type(data, batch) for batch in headers(data)), None)

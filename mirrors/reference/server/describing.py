@@ -21,7 +21,8 @@ from harness.wire.frames import WireError
 from mirrors.reference.server.epochs import OffsetShifts
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.model import PartitionKey, PartitionRecord
-from mirrors.reference.server.source import LATEST, SourceLink
+from mirrors.reference.server.reading import LATEST
+from mirrors.reference.server.source import SourceLink
 from mirrors.reference.server.states import PartitionState
 
 _LOG = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ from mirrors.reference.server.epochs import UNKNOWN
 from mirrors.reference.server.leader_epochs import LeaderEpochs
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.partition import Feed
-from mirrors.reference.server.source import EARLIEST, LATEST, Mirrored
+from mirrors.reference.server.reading import EARLIEST, LATEST
+from mirrors.reference.server.source import Mirrored
 
 _LOG = logging.getLogger(__name__)
 

@@ -25,7 +25,8 @@ from kio.static.primitive import i8, i32, i64
 from harness.wire.frames import WireError
 from mirrors.reference.server.design import StopAt
 from mirrors.reference.server.lifecycle import Lifecycle
-from mirrors.reference.server.source import LATEST, Mirrored, SourceLink
+from mirrors.reference.server.reading import LATEST
+from mirrors.reference.server.source import Mirrored, SourceLink
 from mirrors.reference.server.source_transactions import Undecided, undecided
 
 T = TypeVar("T")

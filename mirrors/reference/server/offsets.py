@@ -23,8 +23,9 @@ from kio.static.primitive import i8, i32, i32Timedelta, i64
 from harness.wire.frames import WireError
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.partition import LedPartition
+from mirrors.reference.server.reading import EARLIEST, LATEST
 
-EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
+EARLIEST_LOCAL = -4
 
 _DEBUGGING_REPLICA: Final = -2  # a follower answers ListOffsets of this replica id
 _ZERO: Final = i32Timedelta.parse(datetime.timedelta())

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets.v7 import request as list_offsets
 from kio.schema.offset_for_leader_epoch.v4 import request as epoch_ends
 from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32, i64
+from kio.static.primitive import i32
 
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
@@ -23,9 +22,8 @@ from harness.wire.metadata import TopicMeta
 from mirrors.reference.server.epochs import EpochList
 from mirrors.reference.server.pace import poll_interval
 from mirrors.reference.server.partition import LedPartition
+from mirrors.reference.server.reading import listed_offset
 from mirrors.reference.server.stamping import Stamp
-
-EARLIEST, LATEST = -2, -1
 
 _LOG = logging.getLogger(__name__)
 _REFRESH_S: Final = 1.0
@@ -146,15 +144,7 @@ class SourceLink:
     async def offset(self, topic: str, partition: int, which: int) -> int:
         """The source leader's EARLIEST or LATEST offset. Raises WireError."""
         broker, epoch = self._leader_or_error(topic, partition)
-        part = list_offsets.ListOffsetsPartition(
-            partition_index=i32(partition), current_leader_epoch=i32(epoch), timestamp=i64(which)
-        )
-        request = list_offsets.ListOffsetsRequest(
-            replica_id=BrokerId(-1),
-            isolation_level=i8(0),
-            topics=(list_offsets.ListOffsetsTopic(name=TopicName(topic), partitions=(part,)),),
-        )
-        found = (await self.cluster.call_broker(broker, request)).topics[0].partitions[0]
+        found = await listed_offset(self.cluster, broker, topic, partition, which, leader_epoch=epoch)
         if found.error_code is not ErrorCode.none:
             self.distrust(topic, partition)
             raise WireError(f"offsets of {topic}-{partition} at the source: {found.error_code.name}")

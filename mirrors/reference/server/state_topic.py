@@ -14,11 +14,9 @@ from typing import Final
 
 from kio.records.readers import read_batch
 from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v13 import request as fetch
-from kio.schema.list_offsets.v7 import request as list_offsets
 from kio.schema.produce.v11 import request as produce
-from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
+from kio.schema.types import TopicName
+from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from harness.core.errors import MirrorError
 from harness.wire.batch_headers import headers
@@ -28,6 +26,7 @@ from harness.wire.frames import WireError
 from harness.wire.metadata import Metadata
 from mirrors.reference.server.destination import create_topic
 from mirrors.reference.server.fencing import FencedError
+from mirrors.reference.server.reading import EARLIEST, LATEST, listed_offset, read
 from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
 _LOG = logging.getLogger(__name__)
@@ -36,7 +35,6 @@ TOPIC: Final = "__mirror_state"
 
 _CONFIGS: Final = {"cleanup.policy": "compact", "min.insync.replicas": "1", "segment.bytes": "16777216"}
 _TIMEOUT: Final = i32Timedelta.parse(datetime.timedelta(seconds=5))
-_NO_WAIT: Final = i32Timedelta.parse(datetime.timedelta())
 _FETCH_BYTES: Final = 8 * 1024 * 1024
 _TRIES: Final = 40
 _RETRY_S: Final = 0.25
@@ -151,21 +149,18 @@ class StateTopic:
         leader = meta.partitions[partition].leader
         if leader is None:
             raise WireError(f"{TOPIC}-{partition} has no leader")
-        position = await self._offset(leader, partition, -2)
-        end = await self._offset(leader, partition, -1)
+        position = await self._offset(leader, partition, EARLIEST)
+        end = await self._offset(leader, partition, LATEST)
         values: dict[bytes, bytes | None] = {}
         while position < end:
-            part = fetch.FetchPartition(
-                partition=i32(partition), fetch_offset=i64(position), partition_max_bytes=i32(_FETCH_BYTES)
+            found = await read(
+                self._cluster,
+                leader,
+                topic_id=meta.topic_id,
+                partition=partition,
+                offset=position,
+                max_bytes=_FETCH_BYTES,
             )
-            request = fetch.FetchRequest(
-                replica_id=BrokerId(-1),
-                max_wait=_NO_WAIT,
-                min_bytes=i32(0),
-                topics=(fetch.FetchTopic(topic_id=meta.topic_id, partitions=(part,)),),
-                forgotten_topics_data=(),
-            )
-            found = (await self._cluster.call_broker(leader, request)).responses[0].partitions[0]
             if found.error_code is not ErrorCode.none:
                 raise WireError(found.error_code.name)
             data = bytes(found.records or b"")
@@ -180,13 +175,7 @@ class StateTopic:
         return values
 
     async def _offset(self, leader: int, partition: int, which: int) -> int:
-        part = list_offsets.ListOffsetsPartition(partition_index=i32(partition), timestamp=i64(which))
-        request = list_offsets.ListOffsetsRequest(
-            replica_id=BrokerId(-1),
-            isolation_level=i8(0),
-            topics=(list_offsets.ListOffsetsTopic(name=TopicName(TOPIC), partitions=(part,)),),
-        )
-        found = (await self._cluster.call_broker(leader, request)).topics[0].partitions[0]
+        found = await listed_offset(self._cluster, leader, TOPIC, partition, which)
         if found.error_code is not ErrorCode.none:
             raise WireError(found.error_code.name)
         return int(found.offset)
