@@ -125,10 +125,10 @@ SORTS = {
 }
 
 
-def sort_of_plans(name: str) -> tuple[Plan, ...]:
-    """The plans of one sort."""
+def sort_of_plans(name: str, *, count: int | None = None) -> tuple[Plan, ...]:
+    """The plans of one sort: as many as the tests judge, or `count`."""
     sort = SORTS[name]
-    found = drawn_plans(sort.count, **sort.fixed)
+    found = drawn_plans(sort.count if count is None else count, **sort.fixed)
     if name == "unhealed":
         return tuple(replace(plan, unhealed=BROKEN[n % len(BROKEN)]) for n, plan in enumerate(found))
     return found

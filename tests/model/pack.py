@@ -17,7 +17,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from checkers.base import ANOMALY_COLUMNS
+from checkers.catalogue import CATALOGUE
 from checkers.judge.judge import Judgement, judge
+from harness.core import contracts
+from harness.core.contracts import Level
 from harness.history.runfile import RunFile, RunMeta
 from harness.history.schema import TABLES
 from model.book import SECOND, SPANS, Row, Rows
@@ -115,6 +118,17 @@ def attributed(folder: Path) -> Anomalies:
             text = " ".join(str(row[c]) for c in ("topic", "value", "explain"))
             found["+".join(sorted(set(PREFIX.findall(text))))].append(row)
     return found
+
+
+def never_allowed(rows: Sequence[Row], example: Example) -> list[Row]:
+    """Anomalies that the contract never allows, except missing records after a failed healing; and `cross_partition`
+    where the stop split no transaction."""
+    contract = contracts.load(CONTRACTS[example.plan.sort])
+    never = [r for r in rows if contract.clause(r["kind"], form=r["form"], cluster=r["cluster"]).level is Level.NEVER]
+    if example.plan.unhealed:
+        never = [r for r in never if not CATALOGUE[r["kind"]].after_healing]
+    split = [r for r in rows if r["kind"] == "cross_partition"]
+    return [r for r in never + [r for r in split if r not in never] if r["kind"] not in example.tolerated]
 
 
 def told(rows: Iterable[dict[str, Any]], most: int = 5) -> str:

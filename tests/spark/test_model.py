@@ -16,17 +16,14 @@ from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from model.book import Row
 from model.example import Example, simulate
 from model.generated import SORTS, sort_of_plans
 from model.mutations.catalogue import MUTATIONS, OUT_OF_REACH
-from model.pack import CONTRACTS, Anomalies, judged, told
+from model.pack import CONTRACTS, Anomalies, judged, never_allowed, told
 
 from checkers.base import Severity
 from checkers.catalogue import CATALOGUE
 from checkers.judge.judge import UNKNOWN, Judgement
-from harness.core import contracts
-from harness.core.contracts import Level
 
 EACH = 2
 """Examples for each mutation."""
@@ -66,24 +63,12 @@ def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Re
     return of
 
 
-def never_allowed(together: Together, example: Example) -> list[Row]:
-    """Anomalies that the contract never allows, except missing records after a failed healing; and `cross_partition`
-    where the stop split no transaction."""
-    contract = contracts.load(CONTRACTS[example.plan.sort])
-    rows = together.anomalies.get(example.prefix, [])
-    never = [r for r in rows if contract.clause(r["kind"], form=r["form"], cluster=r["cluster"]).level is Level.NEVER]
-    if example.plan.unhealed:
-        never = [r for r in never if not CATALOGUE[r["kind"]].after_healing]
-    split = [r for r in rows if r["kind"] == "cross_partition"]
-    return [r for r in never + [r for r in split if r not in never] if r["kind"] not in example.tolerated]
-
-
 @pytest.mark.parametrize("sort", SORTS)
 def test_correct_histories_show_no_anomalies(results: Results, sort: str) -> None:
     together = results(sort)
     wrong = []
     for example in together.clean:
-        rows = never_allowed(together, example)
+        rows = never_allowed(together.anomalies.get(example.prefix, []), example)
         if rows:
             wrong.append(f"{example.prefix} {example.plan}\n{told(rows)}")
     assert not wrong, f"{len(wrong)} of {len(together.clean)} (see model.generated)\n" + "\n".join(wrong[:5])
@@ -117,7 +102,7 @@ def test_each_mutation_is_reported_as_its_kind(results: Results, name: str) -> N
         rows = together.anomalies.get(example.prefix, [])
         hits = [r for r in rows if r["kind"] == mutation.kind and mutation.form in (None, r["form"])]
         assert hits, f"{name} was not reported as {mutation.kind}/{mutation.form} in {example.plan}\n{told(rows)}"
-        other = [r for r in never_allowed(together, example) if r["kind"] not in {mutation.kind, *mutation.may}]
+        other = [r for r in never_allowed(rows, example) if r["kind"] not in {mutation.kind, *mutation.may}]
         assert not other, f"{name} was also reported as another kind in {example.plan}\n{told(other)}"
 
 
