@@ -138,6 +138,19 @@ def claims(
 
 
 @app.command()
+def kip(
+    out: OutOption = Path("runs"),
+    write: Annotated[Path, typer.Option(help="the folder of kip-1279.md and of the tables it is made from")] = Path(
+        "docs"
+    ),
+) -> None:
+    """Write docs/kip-1279.md: what stored runs of Cluster Mirroring showed, per implementation, scenario and fault."""
+    from harness.cli.kip import write_kip_page
+
+    raise typer.Exit(write_kip_page(out, write=write))
+
+
+@app.command()
 def replay(
     path: Annotated[Path, typer.Argument(help="a run's folder")],
     out: OutOption = Path("runs"),

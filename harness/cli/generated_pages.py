@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.cli.listing import LISTINGS
 from harness.cli.tree_page import with_tree
+from harness.core.errors import UsageError
 
 NOTE = "<!-- Generated from the code by `make docs`; do not edit. -->"
 
@@ -24,7 +25,7 @@ def pages() -> dict[str, str]:
     made = {f"{what}.md": _page(what) for what in _TITLES}
     made["history-format.md"] = _history_format()
     made["architecture.md"] = with_tree((_FOLDER / "architecture.md").read_text(encoding="utf-8"))
-    return made | _claims()
+    return made | _claims() | {"kip-1279.md": kip_page(_FOLDER)}
 
 
 def write(folder: Path) -> list[Path]:
@@ -131,6 +132,29 @@ def _claims() -> dict[str, str]:
     return {"claims.md": markdown(board), "claims.html": html(board)}
 
 
+def kip_page(folder: Path) -> str:
+    """docs/kip-1279.md, from the stored results of runs and the tables of crash points and pauses in this folder.
+
+    Raises: UsageError when one of these files is missing.
+    """
+    from harness.report.kip_page import markdown, outcomes
+    from harness.report.kip_runs import read_kip_runs
+    from harness.report.scoreboard import claim_results, load_claims, read_published
+
+    stored = read_published(folder / "claims.json")
+    try:
+        kills, pauses = (outcomes((folder / name).read_text(encoding="utf-8")) for name in _STEP_TABLES)
+    except OSError as error:
+        raise UsageError(f"{folder} lacks {' or '.join(_STEP_TABLES)}; give the docs folder of a checkout") from error
+    return markdown(
+        read_kip_runs(folder / "kip-1279.json"),
+        revisions=[(claim, claim_results(claim, stored)) for claim in load_claims() if claim.name.startswith("kip-")],
+        kills=kills,
+        pauses=pauses,
+    )
+
+
+_STEP_TABLES = ("crash-points.md", "pauses.md")
 _FOLDER = Path(__file__).resolve().parents[2] / "docs"
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ USED_ELSEWHERE = {
     "vh": "packed by its name",
     "gate": "a command",
     "export": "a command",
+    "kip": "a command",
     "report_command": "a command",
     "list_command": "a command",
 }
