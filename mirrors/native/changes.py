@@ -15,7 +15,7 @@ from mirrors.native.requests import Refusal
 from mirrors.native.rows import Row, shown
 
 CHANGE_S: Final = 90.0  # until a change has ended, or was accepted
-_AGAIN_S: Final = 1.0
+AGAIN_S: Final = 1.0
 _LOST_S: Final = 10.0  # an accepted stop that shows in no state is asked for again
 _POLL_S: Final = 0.3
 
@@ -24,7 +24,9 @@ StartedTopics = Mapping[str, tuple[uuid.UUID, int]]
 """Topic → (id on the source, number of partitions)."""
 
 
-def repeated(request: Callable[[], Sequence[Refusal]], what: str, *, limit_s: float = CHANGE_S) -> None:
+def repeated(
+    request: Callable[[], Sequence[Refusal]], what: str, *, limit_s: float = CHANGE_S, again_s: float = AGAIN_S
+) -> None:
     """Ask until nothing is refused. what: begins the error's sentence.
 
     Raises: MirrorError for a refusal that does not pass, or when the time is over.
@@ -42,7 +44,7 @@ def repeated(request: Callable[[], Sequence[Refusal]], what: str, *, limit_s: fl
             raise MirrorError(f"{what}: {why}")
         if time.monotonic() >= deadline:
             raise MirrorError(f"{what}, refused for {limit_s:g} s: {why}")
-        time.sleep(_AGAIN_S)
+        time.sleep(again_s)
 
 
 def due_at_start(topics: Collection[str], rows: Collection[Row]) -> tuple[list[str], list[str]]:
@@ -99,7 +101,7 @@ class Stop:
     def due(self, rows: Collection[Row], now: float) -> bool:
         """Whether to ask (again): not accepted yet, or accepted long ago and in no partition's state."""
         if self._accepted_at is None:
-            return self._asked_at is None or now - self._asked_at >= _AGAIN_S
+            return self._asked_at is None or now - self._asked_at >= AGAIN_S
         idle = all(row.state not in (S.STOPPING, S.STOPPED) for row in rows)
         return idle and now - self._accepted_at >= _LOST_S
 
