@@ -329,6 +329,7 @@ def test_options_become_settings_of_brokers_and_of_the_mirror() -> None:
         ({"refresh": "1"}, "mirror native has no option 'refresh'"),
         ({"refresh_ms": "soon"}, "it must be a number such as 2000"),
         ({"unclean": "yes"}, "it must be true or false"),
+        ({"groups": "a,b"}, "brokers split it at its commas"),
     ],
 )
 def test_wrong_options_are_named(given: dict[str, str], words: str) -> None:
