@@ -80,7 +80,8 @@ class NativeMirror(DrivenMirror):
         """Mirror these topics (again), creating the mirror if there is none. Returns when every partition is MIRRORING,
         or after a minute: a start that hangs shows in `describe`, and no probe record is mirrored.
 
-        Raises: MirrorError when the brokers have no Cluster Mirroring, or when they refuse.
+        Raises: RequestRefusedError with code and text when the brokers refuse; MirrorError when they have no Cluster
+        Mirroring, or do not answer.
         """
         with self._lock:
             self._probe()
@@ -88,9 +89,9 @@ class NativeMirror(DrivenMirror):
             self._create()
             self._topics += [topic for topic in topics if topic not in self._topics]
             self._ids |= {name: (topic_id,) for name, (topic_id, _) in there.items()}
-            self._cuts = {place: cut for place, cut in self._cuts.items() if place[0] not in topics}
             self._set_filters(topics)
             begin(self._changes, there)
+            self._cuts = {place: cut for place, cut in self._cuts.items() if place[0] not in topics}
             reached(self._changes, topics, lambda row: row.state is S.MIRRORING, limit_s=_STARTED_S)
             self._learn(there)
 
@@ -98,7 +99,8 @@ class NativeMirror(DrivenMirror):
         """Stop: the destination's brokers end what is open and accept writes. The cut is where the last mirrored epoch
         ends in the log of the destination's leader, partitions for which that is not known left out.
 
-        Raises: MirrorError when the stop is refused, with code and states, or does not end in time.
+        Raises: RequestRefusedError when the stop is refused, with code and states; MirrorError when it does not end in
+        time.
         """
         with self._lock:
             rows = stopped(self._changes, topics)

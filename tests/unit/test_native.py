@@ -15,7 +15,7 @@ from kio.static.primitive import i32, i32Timedelta, i64
 
 from harness.cli.campaigns import run_campaign
 from harness.clusters.docker.images import BrokerImage, ImageSet
-from harness.core.errors import MirrorError, UsageError
+from harness.core.errors import MirrorError, RequestRefusedError, UsageError
 from harness.core.testspec import parse_spec
 from harness.run.plan import RunPlan, check_images, images_of_mirror, make_plan, topology_spec
 from harness.topology.mirror import Capability, PartitionState
@@ -218,11 +218,14 @@ def test_a_refusal_that_passes_is_repeated_and_another_ends_it() -> None:
     assert answers == []
     answers[:] = [(Refusal("start t", 144, "you may not"),)]
     with pytest.raises(
-        MirrorError, match=r"it cannot start: start t: CLUSTER_MIRROR_AUTHORIZATION_FAILED \(144\): you"
+        RequestRefusedError, match=r"it cannot start: start t: CLUSTER_MIRROR_AUTHORIZATION_FAILED \(144\): you"
     ):
         changes.repeated(ask, "it cannot start", again_s=0.0)
     answers[:] = [(Refusal("start t", 145),)]
-    with pytest.raises(MirrorError, match="it cannot start, refused for 0 s: start t: INVALID_MIRROR_STATE"):
+    with pytest.raises(RequestRefusedError, match="it cannot start, refused for 0 s: start t: INVALID_MIRROR_STATE"):
+        changes.repeated(ask, "it cannot start", limit_s=0.0)
+    answers[:] = [WireError("nobody")]
+    with pytest.raises(MirrorError, match="it cannot start, unanswered for 0 s: nobody"):
         changes.repeated(ask, "it cannot start", limit_s=0.0)
 
 
@@ -240,7 +243,7 @@ def test_a_start_asks_only_for_what_does_not_mirror_already() -> None:
 
 
 def test_a_stop_is_asked_again_until_it_is_accepted_and_when_it_shows_nowhere() -> None:
-    stop = changes.Stop("A-B", ["t"])
+    stop = changes.Stop("A-B")
     running = [row()]
     assert stop.due(running, 0.0)
     stop.asked([Refusal("stop t", 145)], 0.0)
@@ -255,17 +258,28 @@ def test_a_stop_is_asked_again_until_it_is_accepted_and_when_it_shows_nowhere() 
 
 
 def test_a_stop_that_does_not_end_says_whether_it_was_refused_and_where_it_stands() -> None:
-    refused, accepted = changes.Stop("A-B", ["t"], limit_s=9), changes.Stop("A-B", ["t"], limit_s=9)
+    refused, accepted, silent = (changes.Stop("A-B", limit_s=9, refused_s=3) for _ in range(3))
     rows = [row(0, S.STOPPED), row(1, S.FAILED, error="Failed to get source metadata")]
     refused.asked([Refusal("stop t", 145, "not now")], 0.0)
-    words = str(refused.over(rows))
-    assert words == (
-        "mirror A-B refused to stop for 9 s: stop t: INVALID_MIRROR_STATE (145): not now; "
+    error = refused.over(rows)
+    assert isinstance(error, RequestRefusedError)
+    assert str(error) == (
+        "mirror A-B refused to stop for 3 s: stop t: INVALID_MIRROR_STATE (145): not now; "
         "t-1 is FAILED (Failed to get source metadata)"
     )
-    accepted.asked((), 0.0)
+    accepted.asked([Refusal("stop t", 145)], 0.0)
+    assert (refused.limit_s(), accepted.limit_s()) == (3, 3)
+    accepted.asked((), 1.0)
+    assert accepted.limit_s() == 9
+    silent.unanswered("nobody", 0.0)
+    assert silent.limit_s() == 9
+    assert not isinstance(silent.over(rows), RequestRefusedError)
+    assert "did not answer for 9 s: nobody; t-1" in str(silent.over(rows))
+    assert not isinstance(accepted.over(rows), RequestRefusedError)
     assert "accepted a stop and did not end within 9 s: t-1 is FAILED" in str(accepted.over(rows))
-    with pytest.raises(MirrorError, match=r"mirror A-B refuses to stop: stop t: TOPIC_NOT_IN_CLUSTER_MIRROR \(139\)"):
+    with pytest.raises(
+        RequestRefusedError, match=r"mirror A-B refuses to stop: stop t: TOPIC_NOT_IN_CLUSTER_MIRROR \(139\)"
+    ):
         refused.asked([Refusal("stop t", 139)], 1.0)
 
 
