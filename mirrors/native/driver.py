@@ -215,9 +215,11 @@ class NativeMirror(DrivenMirror):
             raise MirrorError(str(error)) from error
 
     def _set_filters(self, topics: Sequence[str]) -> None:
+        """Where following unclean elections belongs to topics, it is set on those that are mirrored from the start, and
+        synced from there: a topic that was failed over is not changed."""
         found = set_filters(self._changes.brokers.view, self.mirror, config.mirror_settings(self.options))
         self._found = replace(self._found, filters=found)
-        if UNCLEAN in found.refused:  # in some builds it belongs to the topics, of the source to begin with
+        if UNCLEAN in found.refused and f"{self.source}->{self.destination}" in self._settings.flows:
             with contextlib.closing(ClusterView(self._source.bootstrap)) as source:
                 self._unclean_why = set_on_topics(source, topics, UNCLEAN, self.options.unclean)
 
