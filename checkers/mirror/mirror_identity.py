@@ -280,7 +280,8 @@ def _moved(t: Tables) -> DataFrame | None:
     if where is None or values is None:
         return None
     both = values.where("a_all = 1 and b_all = 1 and b_first is not null and a_any != b_first")
-    both = both.join(F.broadcast(where.where("compacted").select(*PAIR)), list(PAIR), "left_semi")
+    # A copy above the range cannot have come there: then the destination holds an earlier one, which A has removed.
+    both = both.join(F.broadcast(where.where("compacted").select(*PAIR, "high")), list(PAIR)).where("a_any < high")
     return both.select(*PAIR, "value", F.col("a_any").alias("there"), F.col("b_first").alias("offset"))
 
 

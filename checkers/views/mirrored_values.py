@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.compaction import removed_copies
 from checkers.views.incarnations import with_ended
 from checkers.views.mirroring import NEVER, PAIR, keeps_offsets, mirrors_aborted, scopes
 from checkers.views.replica_logs import in_transaction
@@ -138,7 +139,8 @@ def explained_copies(t: Tables) -> DataFrame | None:
     itself lost or let expire.
 
     If a producer sent a value again, both records may have been in the source's log, and the first has expired there:
-    the sends show how many records the source can have had before its log start.
+    the sends show how many records the source can have had before its log start. A cleaner may have removed it, too, if
+    the source has room for it among the offsets that it no longer holds.
     If a producer sent a value, lost it in an unclean election and sent it again, it is once in the log that the source
     kept, and the mirror may have copied both. On the destination such a first copy is among records that the source no
     longer holds, with no record in between that it does hold.
@@ -157,8 +159,10 @@ def _explained(t: Tables) -> DataFrame | None:
     if several.isEmpty():
         return None
     expired = _expired(t, several, where)
+    removed = removed_copies(t, several, where)
+    expired = expired if removed is None else expired.unionByName(removed)
     if gone.isEmpty():
-        return expired
+        return expired.groupBy(*VALUE).agg(F.max("copies").alias("copies"))
     rows = _union(
         [
             several.select(*VALUE, "b_first", F.lit("several").alias("what")),

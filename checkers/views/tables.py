@@ -19,6 +19,7 @@ from checkers.spark.scratch import Scratch
 from checkers.spark.session import SMALL_ROWS
 from checkers.spark.stored import Stored, open_stored
 from checkers.views import (
+    compaction,
     completeness,
     failbacks,
     history,
@@ -324,11 +325,8 @@ class Tables:
 
     @view
     def compacted(self) -> DataFrame | None:
-        """Topics that are known to be compacted: cluster, topic; None when there are none."""
-        if not self.has("configs"):
-            return None
-        policies = self.table("configs").where("name = 'cleanup.policy' and value like '%compact%'")
-        return None if policies.isEmpty() else policies.select("cluster", "topic").distinct()
+        """Topics that are compacted: cluster, topic; None when there are none. See `compaction.compacted`."""
+        return compaction.compacted(self)
 
     @view
     def suspects(self) -> DataFrame:
