@@ -11,9 +11,8 @@ them. The contract decides whether duplicates are a fault or an accepted cost.
 `duplicate_or_aborted`: on the destination of a mirror that writes in transactions of its own, polls that were not
 read_committed returned several copies, and no log shows which of them were aborted: the run cannot decide.
 
-Cannot see: two copies of which one expired before it was read; copies on the destination of a topic that is compacted on
-the source, where no send is known; a broker that duplicates what a client without
-idempotence sent.
+Cannot see: two copies of which one expired before it was read; copies of values without a known send on the destination
+of a topic that is compacted on the source; a broker that duplicates what a client without idempotence sent.
 """
 
 from __future__ import annotations

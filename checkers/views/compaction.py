@@ -84,6 +84,23 @@ def keyed_records(t: Tables) -> DataFrame:
     return log.select("cluster", "topic", "origin_topic", "partition", "offset", "key", "value")
 
 
+def with_removable(t: Tables, sends: DataFrame) -> DataFrame:
+    """Add removable: whether a cleaner of the cluster may have removed the record of a send. It may if the topic is
+    compacted there, unless the record is known to be the newest of its key. sends: columns of `Tables.sends`."""
+    if t.compacted is None:
+        return sends.withColumn("removable", F.lit(False))
+    place = ["cluster", "topic", "partition"]
+    keyed = keyed_records(t).unionByName(keyed_sends(t)).where("offset is not null")
+    latest = keyed.groupBy(*place, "key").agg(F.max("offset").alias("latest"))
+    maybe = t.sends.where("outcome = 'unknown' and key is not null").groupBy(*place, "key").agg(F.count("*").alias("n"))
+    latest = latest.join(maybe, [*place, "key"], "left")
+    topics = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
+    rows = sends.join(topics, ["cluster", "topic"], "left").join(latest, [*place, "key"], "left")
+    newest = (F.col("offset") >= F.col("latest")) & F.col("n").isNull()
+    removable = F.col("compacted") & ~F.coalesce(newest, F.lit(False))
+    return rows.withColumn("removable", F.coalesce(removable, F.lit(False))).drop("compacted", "latest", "n")
+
+
 def superseding(t: Tables, sent: DataFrame) -> DataFrame:
     """Of sends, those that no cleaner of their cluster, or of one it is mirrored to, may have removed: the newest ones
     of their keys, and all those of topics that are compacted on no cluster. sent: columns of `Tables.sends`."""
