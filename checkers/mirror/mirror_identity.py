@@ -280,8 +280,11 @@ def _moved(t: Tables) -> DataFrame | None:
     if where is None or values is None:
         return None
     both = values.where("a_all = 1 and b_all = 1 and b_first is not null and a_any != b_first")
-    # A copy above the range cannot have come there: then the destination holds an earlier one, which A has removed.
-    both = both.join(F.broadcast(where.where("compacted").select(*PAIR, "high")), list(PAIR)).where("a_any < high")
+    both = both.join(F.broadcast(where.where("compacted").select(*PAIR)), list(PAIR), "left_semi")
+    # The source may have had a record there, too, and have removed it when its value was written again.
+    sent = t.sends.where("outcome in ('acked', 'committed')").withColumnRenamed("cluster", "source")
+    sent = sent.select("source", *PAIR[2:], "value", F.col("offset").alias("b_first"))
+    both = both.join(sent, ["source", *PAIR[2:], "value", "b_first"], "left_anti")
     return both.select(*PAIR, "value", F.col("a_any").alias("there"), F.col("b_first").alias("offset"))
 
 

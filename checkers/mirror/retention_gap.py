@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
-from checkers.views.compaction import superseding
+from checkers.views.compaction import with_removable
 from checkers.views.incarnations import undecided, with_ended
 from checkers.views.mirrored_values import VALUE, bounds, mirrored_values
 from checkers.views.mirroring import PAIR, keeps_offsets
@@ -81,7 +81,7 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     if t.incarnation_windows is not None:  # a recreated topic has other offsets
         newest = Window.partitionBy("cluster", "topic")
         sent = sent.where(~undecided()).withColumn("newest", F.max("era").over(newest)).where("era = newest")
-    sent = superseding(t, sent)
+    sent = with_removable(t, sent, anywhere=True).where("not removable")
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
     gone = sent.join(F.broadcast(where), ["source", *PAIR[2:]])
     gone = gone.where("from_log and b_end is not null and offset < a_start and offset < bound")

@@ -76,6 +76,15 @@ def keyed_sends(t: Tables) -> DataFrame:
     return sent.unionByName(bare.withColumn("origin_topic", t.canonical()).select(*columns))
 
 
+def _undecided_tombstones(t: Tables) -> DataFrame:
+    """Tombstones of sends of unknown outcome, or within transactions of several steps: cluster, topic, partition,
+    key."""
+    decided = t.ops.where("(type = 'ok' and (f = 'txn' or txn is null)) or type = 'fail'").select("op").distinct()
+    ops = t.ops.where("f in ('send', 'txn')").join(decided, "op", "left_anti")
+    bare = t.table("op_records").where("action = 'send' and value is null and key is not null")
+    return bare.join(ops.select(F.col("index").alias("op_index"), "cluster"), "op_index")
+
+
 def keyed_records(t: Tables) -> DataFrame:
     """Records with a key in the authoritative logs, tombstones included, that supersede earlier ones of their key:
     neither aborted nor undecided, and below the high watermark. Columns as `keyed_sends`."""
@@ -84,35 +93,25 @@ def keyed_records(t: Tables) -> DataFrame:
     return log.select("cluster", "topic", "origin_topic", "partition", "offset", "key", "value")
 
 
-def with_removable(t: Tables, sends: DataFrame) -> DataFrame:
+def with_removable(t: Tables, sends: DataFrame, *, anywhere: bool = False) -> DataFrame:
     """Add removable: whether a cleaner of the cluster may have removed the record of a send. It may if the topic is
-    compacted there, unless the record is known to be the newest of its key. sends: columns of `Tables.sends`."""
+    compacted there, unless the record is known to be the newest of its key. sends: columns of `Tables.sends`. anywhere:
+    also if the topic is compacted on another cluster."""
     if t.compacted is None:
         return sends.withColumn("removable", F.lit(False))
-    place = ["cluster", "topic", "partition"]
+    topic = ["origin_topic"] if anywhere else ["cluster", "topic"]
+    topics = t.compacted.withColumn("origin_topic", t.canonical()).select(*topic).distinct()
+    topics = F.broadcast(topics.withColumn("compacted", F.lit(True)))
+    place = ["cluster", "topic", "partition", "key"]
     keyed = keyed_records(t).unionByName(keyed_sends(t)).where("offset is not null")
-    latest = keyed.groupBy(*place, "key").agg(F.max("offset").alias("latest"))
-    maybe = t.sends.where("outcome = 'unknown' and key is not null").groupBy(*place, "key").agg(F.count("*").alias("n"))
-    latest = latest.join(maybe, [*place, "key"], "left")
-    topics = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
-    rows = sends.join(topics, ["cluster", "topic"], "left").join(latest, [*place, "key"], "left")
-    newest = (F.col("offset") >= F.col("latest")) & F.col("n").isNull()
+    latest = keyed.groupBy(*place).agg(F.max("offset").alias("latest"))
+    maybe = t.sends.where("outcome = 'unknown' and key is not null").select(*place)
+    maybe = maybe.unionByName(_undecided_tombstones(t).select(*place)).distinct()
+    latest = latest.join(maybe.withColumn("maybe", F.lit(True)), place, "left")
+    rows = sends.join(topics, topic, "left").join(latest, place, "left")
+    newest = (F.col("offset") >= F.col("latest")) & F.col("maybe").isNull()
     removable = F.col("compacted") & ~F.coalesce(newest, F.lit(False))
-    return rows.withColumn("removable", F.coalesce(removable, F.lit(False))).drop("compacted", "latest", "n")
-
-
-def superseding(t: Tables, sent: DataFrame) -> DataFrame:
-    """Of sends, those that no cleaner of their cluster, or of one it is mirrored to, may have removed: the newest ones
-    of their keys, and all those of topics that are compacted on no cluster. sent: columns of `Tables.sends`."""
-    if t.compacted is None:
-        return sent
-    topics = t.compacted.select(t.canonical().alias("origin_topic")).distinct().withColumn("compacted", F.lit(True))
-    place = ["cluster", *PAIR[2:]]
-    keyed = keyed_records(t).unionByName(keyed_sends(t)).where("offset is not null")
-    latest = keyed.groupBy(*place, "key").agg(F.max("offset").alias("latest"))
-    rows = sent.join(F.broadcast(topics), "origin_topic", "left").join(latest, [*place, "key"], "left")
-    kept = F.coalesce(F.col("offset") >= F.col("latest"), F.lit(False))
-    return rows.where(F.col("compacted").isNull() | kept).drop("compacted", "latest")
+    return rows.withColumn("removable", F.coalesce(removable, F.lit(False))).drop("compacted", "latest", "maybe")
 
 
 def newest_copied(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:

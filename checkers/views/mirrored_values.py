@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.compaction import removed_copies
+from checkers.views.compaction import compacted_pairs, removed_copies
 from checkers.views.incarnations import with_ended
 from checkers.views.mirroring import NEVER, PAIR, keeps_offsets, mirrors_aborted, scopes
 from checkers.views.replica_logs import in_transaction
@@ -156,6 +156,9 @@ def _explained(t: Tables) -> DataFrame | None:
     several = values.where("expected_copies > 0 and mirrored_copies > expected_copies")
     sent = t.sends.select(F.col("cluster").alias("source"), "value").distinct()
     gone = values.where("a_all = 0 and mirrored_copies > 0").join(sent, ["source", "value"], "left_semi")
+    topics = compacted_pairs(t)
+    if topics is not None:  # there a cleaner has removed it
+        gone = gone.join(F.broadcast(topics.where("on_source")), list(PAIR[:3]), "left_anti")
     if several.isEmpty():
         return None
     expired = _expired(t, several, where)

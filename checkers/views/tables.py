@@ -41,7 +41,7 @@ from harness.core.remains import RESULTS, SCRATCH, ready_results
 from harness.history.runfile import RunMeta
 
 _SMALL_BYTES = 64 * 1024 * 1024
-_LOGS = ("batches", "records", "log_ends")
+_LOGS = ("batches", "records", "log_ends", "captured_logs")
 _NAMES = ", ".join(f"'{name}'" for name in INTERNAL_TOPICS)
 _OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row without a topic belongs to no mirror
 

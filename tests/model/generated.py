@@ -55,9 +55,8 @@ def plans(draw: st.DrawFn, **fixed: object) -> Plan:
     }
     plan = Plan(**{**drawn, **fixed})  # type: ignore[arg-type]
     if plan.compacted:
-        # Each cluster's cleaner may remove a different copy of a value that was sent twice, which the judge cannot tell
-        # from a loss yet; and a failback discards records that have already superseded others (see `trouble.cleaner`).
-        plan = replace(plan, resends=False, compacted=plan.scenario != "failback")
+        # A failback discards records that have already superseded others (see `trouble.cleaner`).
+        plan = replace(plan, compacted=plan.scenario != "failback")
     if plan.scenario != "failback":
         return plan
     if plan.mirror == "mm2":
@@ -98,14 +97,13 @@ class Sort:
 
 SORTS = {
     "cluster": Sort(500, {}),
-    "mm2": Sort(100, {"mirror": "mm2", "compacted": False, "renamed": True}),
+    "mm2": Sort(100, {"mirror": "mm2", "renamed": True}),
     "eos": Sort(
         100,
         {
             "mirror": "mm2",
             "exactly_once": True,
             "trouble": ("pauses",),
-            "compacted": False,
             "renamed": True,
         },
     ),

@@ -86,6 +86,14 @@ def value_written_again_and_cleaned_nowhere(h: Lines, fault: bool) -> None:
     h.dump("B", *log("0:k:v", "1:l:w", "2:k:v", "3:m:x", *(["4:l:w"] if fault else [])))
 
 
+@EXACTLY.story("mirror_duplicate", "duplicate")
+def copied_twice_next_to_a_removed_record(h: Lines, fault: bool) -> None:
+    compact(h, "A", "B")
+    written(h, "A", "0:k:a", "1:l:b", "2:k:c")
+    h.dump("A", *log("1:l:b", "2:k:c"))
+    h.dump("B", *log("0:k:a", "1:l:b", *(["2:l:b", "3:k:c"] if fault else ["2:k:c"])))
+
+
 @EXACTLY.story("mirror_duplicate")
 def logs_alone_of_a_value_written_twice(h: Lines, fault: bool) -> None:
     """No client is recorded; the source has a gap for the copy that was removed, or none."""
