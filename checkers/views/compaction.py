@@ -156,8 +156,8 @@ def without_removed(t: Tables, lost: DataFrame, values: DataFrame, where: DataFr
     lost = lost.join(newest_copied(t, values, where).withColumn("known", F.lit(True)), [*PAIR, "key"], "left")
     to = {"cluster": "destination"}
     own = keyed_sends(t).withColumnsRenamed(to).select(*PAIR[1:], "key").distinct().withColumn("own", F.lit(True))
-    held = keyed_records(t).withColumnsRenamed(to).groupBy(*PAIR[1:], "key")
-    held = held.agg(F.max_by("value", "offset").alias("held_value"))
+    by_key = keyed_records(t).withColumnsRenamed(to).groupBy(*PAIR[1:], "key")
+    held = by_key.agg(F.max_by("value", "offset").alias("held_value"))
     lost = lost.join(own, [*PAIR[1:], "key"], "left").join(held, [*PAIR[1:], "key"], "left")
     superseded = F.col("known") & ~F.col("newest_value").eqNullSafe(F.col("value"))
     earlier = (F.col("b_alive") > 0) & (F.col("held_value") == F.col("value"))
