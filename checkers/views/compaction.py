@@ -130,7 +130,7 @@ def newest_copied(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     sent = keyed_sends(t).where("offset is not null").withColumn("logged", F.lit(False))
     rows = log.unionByName(sent).withColumnRenamed("cluster", "source").join(scope, ["source", *PAIR[2:]])
     rows = rows.where("logged = from_log")
-    there = values.where("b_alive > 0").select(*PAIR, "value", F.lit(True).alias("there"))
+    there = values.where("b_alive > 0 and a_all = 1").select(*PAIR, "value", F.lit(True).alias("there"))
     rows = rows.join(there, [*PAIR, "value"], "left")
     newest = F.max("offset").over(Window.partitionBy(*PAIR, "key")) == F.col("offset")
     copied = (F.col("offset") < F.col("reach")) | F.coalesce("there", F.lit(False))
