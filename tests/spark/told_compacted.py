@@ -280,6 +280,7 @@ def group_skips_local_writes_that_were_removed(h: Lines, fault: bool) -> None:
     h.offsets("sync_group_offset", "B", 1, source_offset=1)
     h.mirror("failover", "nemesis", to="B")
     written(h, "B", "1:k:u0", "2:k:u1", "3:l:w", by="p2")
+    h.poll("B", (2, "u1"), (3, "w"), by="other")
     h.poll("B", *([] if fault else [(2, "u1")]), (3, "w"), group="g", position=4)
 
 
