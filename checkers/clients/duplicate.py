@@ -11,8 +11,8 @@ them. The contract decides whether duplicates are a fault or an accepted cost.
 `duplicate_or_aborted`: on the destination of a mirror that writes in transactions of its own, polls that were not
 read_committed returned several copies, and no log shows which of them were aborted: the run cannot decide.
 
-Cannot see: two copies of which one expired before it was read; a broker that duplicates what a client without
-idempotence sent.
+Cannot see: two copies of which one expired before it was read; copies of values without a known send on the destination
+of a topic that is compacted on the source; a broker that duplicates what a client without idempotence sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.history import KEY
 from checkers.views.incarnations import undecided
-from checkers.views.mirroring import own_transactions
+from checkers.views.mirroring import NEVER, compacted_on, own_transactions
 from checkers.views.tables import Tables
 from checkers.views.value_outcomes import undone
 
@@ -68,7 +68,7 @@ def check(t: Tables) -> DataFrame | None:
         F.min("p.op_index").alias("first_read"),
         F.max("p.op_index").alias("last_read"),
     )
-    by_place = by_place.where("size(offsets) > 1").withColumns({"allowed": _allowed(), "repeats": _repeats()})
+    by_place = by_place.where("size(offsets) > 1").withColumns({"allowed": _allowed(t), "repeats": _repeats()})
     by_place = by_place.where(~_without_idempotence(t))
     doubled = F.col("repeats") | (F.size("sure") > F.col("allowed"))
     where = ("topic", "partition", "cluster")
@@ -128,25 +128,27 @@ def _tries(cluster: Column, aborted: Callable[[Column], Column]) -> Column:
     return F.size(sends) - F.size(numbered) + F.size(F.array_distinct(names))
 
 
-def _allowed() -> Column:
+def _allowed(t: Tables) -> Column:
     """How many copies the sends on this cluster, and the copies on those it is mirrored from, explain. A copy that
     neither a log nor a read_committed reader shows may be of a transaction that was aborted."""
     unsettled = ~F.col("settled")
-    mirrored = F.greatest(*(_mirrored_from(letter) for letter in ("A", "B", "C")))
+    mirrored = F.greatest(*(_mirrored_from(t, letter) for letter in ("A", "B", "C")))
     own = _tries(F.col("cluster"), lambda s: unsettled & s["offset"].isNull())
     return F.greatest(own + mirrored, F.lit(1))
 
 
-def _mirrored_from(letter: str) -> Column:
+def _mirrored_from(t: Tables, letter: str) -> Column:
     """How many copies may have come from that cluster: as many as it holds, or, where that is unknown, as were sent to
-    it."""
+    it. Where a cleaner may have removed copies and no send is known, it may have been any number."""
     source, unsettled = F.lit(letter), ~F.col("settled")
     sent = F.exists("attempts", lambda s: s["cluster"] == source)
     log_seen = F.exists("attempts", lambda s: (s["cluster"] == source) & s["log_seen"])
     copies = F.filter("places", lambda p: _copy_of(p, source) & (unsettled | ~_aborted(p, F.col("attempts"))))
-    tries = F.when(log_seen & F.col("settled"), 0).otherwise(_tries(source, lambda _: unsettled))
+    cleaned = F.col("origin_topic").isin(*compacted_on(t, letter))
+    tries = F.when(log_seen & F.col("settled") & ~cleaned, 0).otherwise(_tries(source, lambda _: unsettled))
     upstream = (source < F.col("cluster")) | (sent & (source != F.col("cluster")))
-    return F.when(upstream, F.greatest(F.size(copies), tries)).otherwise(0)
+    many = F.when(cleaned & ~sent & (F.size(copies) > 0), NEVER)
+    return F.when(upstream, F.coalesce(many, F.greatest(F.size(copies), tries))).otherwise(0)
 
 
 def _copy_of(place: Column, cluster: Column) -> Column:

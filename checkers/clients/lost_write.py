@@ -7,9 +7,10 @@ exists, it was never read, and a record after it was. A record that was read onc
 A record that a mirror did not copy is not lost here: that is `mirror_loss`. A loss by an unclean election is the loss
 of the cluster that held the election. Records above the cut that a failback discarded belong to `failback`.
 
-Cannot see: records that retention or a deletion removed as configured, superseded records of compacted topics, records
-sent without acknowledgement, and, without evidence or complete final reads, a loss at the very end of a partition:
-those are `unseen`, as Jepsen's checker calls them, and then the verdict is unknown at best.
+Cannot see: records that retention or a deletion removed as configured; of compacted topics, records that a later one of
+their key supersedes, or may supersede, and those without a key; records sent without acknowledgement, and, without
+evidence or complete final reads, a loss at the very end of a partition: those are `unseen`, as Jepsen's checker calls
+them, and then the verdict is unknown at best.
 """
 
 from __future__ import annotations

@@ -62,8 +62,15 @@ def _ahead(t: Tables, rows: DataFrame) -> DataFrame:
     # Each value's last copy on the destination, and its offset on the source.
     copies = t.stored_values if t.has("records") else t.reads.where("value is not null and offset is not null")
     here = F.broadcast(rows.select(*PARTITION).distinct())
-    copies = copies.join(here, list(PARTITION)).groupBy(*PARTITION, "value").agg(F.max("offset").alias("copy"))
+    copies = (
+        copies.join(here, list(PARTITION))
+        .groupBy(*PARTITION, "value")
+        .agg(F.max("offset").alias("copy"), F.count_distinct("offset").alias("copies"))
+    )
     copies = copies.withColumn("source", source_of("cluster")).join(places(t), "value").where("sent_on = source")
+    # A value sent several times of which there are fewer copies: the last of these may be of the first time.
+    whole = F.col("copies") >= F.col("sent_times")
+    copies = copies.withColumn("sent_at", F.when(whole, F.col("sent_at")).otherwise(F.col("sent_first")))
     passed = rows.join(copies.select(*PARTITION, "value", "copy", "sent_at"), list(PARTITION), "left")
     wrong = (F.col("copy") < F.col("offset")) & (F.col("sent_at") >= F.col("source_offset"))
     first = F.min(F.when(wrong, F.struct("copy", "value", "sent_at")))

@@ -34,6 +34,8 @@ _TOUCHED = {
     **dict.fromkeys(("objects", "object_refs"), (5,)),
 }
 """Table → sections of the catalogue whose kinds may report an anomaly that its lost rows would explain."""
+_ABSENT_TOUCHES = {name: _TOUCHED[name] for name in ("ops", "op_records", "log_ends", "records", "configs", "faults")}
+"""As `_TOUCHED`, of whole tables that a run must have and that are missing or empty."""
 _OF_A_RUN = ("ops", "op_records", "log_ends", "batches", "records", "final_reads")
 
 
@@ -49,13 +51,20 @@ def expected_tables(t: Tables) -> tuple[str, ...]:
         expected.append("faults")
     if meta.test.workload and t.facts.any("commit_offset", "fetch_offset"):
         expected.append("group_offsets")  # a test takes snapshots of the groups that its workload uses
+    if meta.test.spec:
+        expected.append("configs")  # a test sets configurations on its topics
     return tuple(expected)
+
+
+def absent_tables(t: Tables) -> list[str]:
+    """The expected tables that are missing, or have no row."""
+    return [table for table in expected_tables(t) if not t.stored.run.rows(table)]
 
 
 def applicable(t: Tables) -> tuple[list[Checker], dict[str, str], list[str]]:
     """Checkers that have something to check; kind → the table it lacks; and the reasons for unknowns due to that."""
     run = t.stored.run
-    absent = [table for table in expected_tables(t) if not run.has(table)]
+    absent = absent_tables(t)
     chosen: list[Checker] = []
     unjudged: dict[str, str] = {}
     needed: dict[str, list[str]] = {table: [] for table in absent}
@@ -65,21 +74,25 @@ def applicable(t: Tables) -> tuple[list[Checker], dict[str, str], list[str]]:
             chosen.append(checker)
         for kind, tables in lacking.items():
             if tables:
-                unjudged[kind] = f"table {tables[0]} is missing"
+                unjudged[kind] = f"table {tables[0]} is {_how(run, tables[0])}"
                 for table in tables:
                     if table in needed:
                         needed[table].append(kind)
     missing = [
-        f"table {table} is missing in {run.path}, so "
+        f"table {table} is {_how(run, table)} in {run.path}, so "
         + (f"{_some(kinds)} cannot be judged" if kinds else "what it would show was not checked")
         for table, kinds in needed.items()
     ]
     return chosen, unjudged, missing
 
 
+def _how(run: StoredRun, table: str) -> str:
+    return "empty" if run.has(table) else "missing"
+
+
 def _lacking(kind: AnomalyKind, run: StoredRun, absent: Sequence[str]) -> list[str]:
-    required = [table for table in kind.requires if not run.has(table)]
-    if kind.any_of and not any(run.has(table) for table in kind.any_of):
+    required = [table for table in kind.requires if table in absent or not run.has(table)]
+    if kind.any_of and not any(run.has(table) and table not in absent for table in kind.any_of):
         required.append(kind.any_of[0])
     due = [table for table in absent if kind.section in _SAYS_WHAT_WAS_DUE.get(table, ())]
     return required + [table for table in due if table not in required]
@@ -99,9 +112,11 @@ def incomplete(t: Tables, chosen: Iterable[Checker]) -> tuple[dict[str, str], li
     return found, sentences
 
 
-def doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding, ...], list[str]]:
-    """The findings, not counting those that rows of a torn file, or a system that was never healed, might explain; and
-    sentences about these."""
+def doubted(findings: Sequence[Finding], t: Tables) -> tuple[tuple[Finding, ...], list[str]]:
+    """The findings, not counting those that rows of a torn file or of a missing table, or a system that was never
+    healed, might explain; and sentences about these."""
+    run = t.stored.run
+    lacking = {section: table for table in reversed(absent_tables(t)) for section in _ABSENT_TOUCHES.get(table, ())}
     torn = {name for name in TABLES if any(f"/{name}/" in problem for problem in run.problems)}
     touched = {section for name in torn for section in _TOUCHED.get(name, _EVERY_SECTION)}
     unsaid = {section for name in run.meta.left_out for section in _TOUCHED.get(name, ())}
@@ -110,6 +125,8 @@ def doubted(findings: Sequence[Finding], run: StoredRun) -> tuple[tuple[Finding,
     by_cause: dict[str, list[str]] = {}
     for f in findings:
         cause = "what the torn files held" if f.kind.section in touched else ""
+        if not cause and f.kind.section in lacking:
+            cause = f"what table {lacking[f.kind.section]} held"
         if not cause and f.kind.section in unsaid:
             cause = "what the export left out"
         if unhealed and f.kind.after_healing:

@@ -63,7 +63,7 @@ def _judged(tables: Tables, contract: Contract, began: float) -> Judgement:
             unjudged = {**{kind.name: why for kind in checker.kinds}, **unjudged}
     lacking_logs, holes = incomplete(tables, chosen)
     unjudged = {**lacking_logs, **unjudged}
-    findings, doubtful = doubted(findings_of(results.anomalies, contract), run)
+    findings, doubtful = doubted(findings_of(results.anomalies, contract), tables)
     unknowns = [*why_unfinished(run), *run.problems, *missing, *holes, *doubtful, *results.failures]
     unknowns += why_uncertain(run, findings)
     if not unknowns and not findings:

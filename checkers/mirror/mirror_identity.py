@@ -281,6 +281,10 @@ def _moved(t: Tables) -> DataFrame | None:
         return None
     both = values.where("a_all = 1 and b_all = 1 and b_first is not null and a_any != b_first")
     both = both.join(F.broadcast(where.where("compacted").select(*PAIR)), list(PAIR), "left_semi")
+    # The source may have had a record there, too, and have removed it when its value was written again.
+    sent = t.sends.where("outcome in ('acked', 'committed')").withColumnRenamed("cluster", "source")
+    sent = sent.select("source", *PAIR[2:], "value", F.col("offset").alias("b_first"))
+    both = both.join(sent, ["source", *PAIR[2:], "value", "b_first"], "left_anti")
     return both.select(*PAIR, "value", F.col("a_any").alias("there"), F.col("b_first").alias("offset"))
 
 

@@ -7,9 +7,11 @@ reported lag 0 after their acknowledgement, at a source offset after them. Expir
 
 Cannot see: tombstones (they have no value); a loss above the last mirrored record in an imported history that records
 neither a cut nor lag 0; records that B's own configured retention deleted before the end, or that were deleted with
-their topic; on compacted topics, a loss that a later record of the same key hides; a value written twice to A of which
-only the first copy has expired counts as a duplicate unless records that A no longer holds are next to its copy on B,
-or the sends show that A may have had it before its log's start.
+their topic; on compacted topics, what a cleaner may have removed (`checkers.views.compaction`): records without a key,
+those that a later copied record of their key supersedes, and the order and number of copies of values that may have
+been there more often; a value written twice to A of which only the first copy has expired counts as a duplicate unless
+records that A no longer holds are next to its copy on B, or the sends show that A may have had it before its log's
+start.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.mirror.mirror_identity import diverged
+from checkers.views.compaction import in_order, out_of_order, without_removed
 from checkers.views.mirrored_values import VALUE, bounds, explained_copies, mirrored_values
-from checkers.views.mirroring import PAIR, compacted_on
+from checkers.views.mirroring import PAIR, keeps_offsets, own_transactions
 from checkers.views.tables import Tables
 
 _NEEDS = ("records", "log_ends")
@@ -81,7 +84,7 @@ def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     said_done = said_done & F.coalesce(F.col("offset") < F.col("lag0_source"), F.lit(True))
     lost = missing.where((F.col("offset") < F.col("bound")) | said_done)
     lost = _without_expired_on_destination(t, lost)
-    lost = _without_compacted(t, lost)
+    lost = without_removed(t, lost, values, where)
     if t.incarnation_windows is not None:  # records may have been deleted with the destination's topic
         gone = t.incarnation_windows.select(
             F.col("cluster").alias("destination"), F.col("topic").alias("destination_topic")
@@ -128,24 +131,6 @@ def _without_expired_on_destination(t: Tables, lost: DataFrame) -> DataFrame:
     return lost.where(~F.coalesce(gone, F.lit(False)))
 
 
-def _without_compacted(t: Tables, lost: DataFrame) -> DataFrame:
-    """Leave out records of compacted topics that a later record of their key supersedes on the source, or that were
-    aborted: a cleaner removes these too."""
-    for source, destination in t.mirror_pairs:
-        topics = compacted_on(t, destination)
-        if not topics:
-            continue
-        newest = t.truth_log.where((F.col("cluster") == source) & F.col("origin_topic").isin(*topics))
-        newest = newest.where("control_type is null and key is not null")
-        latest = newest.groupBy("origin_topic", "partition", "key").agg(F.max("offset").alias("latest"))
-        lost = lost.join(latest, ["origin_topic", "partition", "key"], "left")
-        aborted = F.col("a_aborted") & (F.col("a_visible") == 0)
-        aborted = aborted & (F.col("destination") == destination) & F.col("origin_topic").isin(*topics)
-        same = ((F.col("source") == source) & (F.col("latest") > F.col("offset"))) | aborted
-        lost = lost.where(~F.coalesce(same, F.lit(False))).drop("latest")
-    return lost
-
-
 def _duplicates(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     several = values.where("expected_copies > 0 and mirrored_copies > expected_copies").join(
         F.broadcast(where), list(PAIR)
@@ -181,10 +166,12 @@ def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
         # With more than one unexplained copy the order of the others is unknown.
         both = both.where("explained is null or mirrored_copies = expected_copies + 1")
         both = both.withColumn("b_at", F.when(F.col("explained"), F.col("b_last")).otherwise(F.col("b_at")))
+    both = in_order(t, both)
     order = Window.partitionBy(*PAIR).orderBy("a_first")
     lagged = {"before": "value", "before_from": "a_first", "before_at": "b_at"}
     both = both.withColumns({name: F.lag(column).over(order) for name, column in lagged.items()})
-    wrong = both.where("b_at < before_at").join(F.broadcast(where), list(PAIR))
+    once = keeps_offsets(t) or bool(own_transactions(t))
+    wrong = out_of_order(t, both.where("b_at < before_at"), where, once=once).join(F.broadcast(where), list(PAIR))
     return anomalies(
         wrong,
         "mirror_reorder",

@@ -15,9 +15,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence
+from checkers.views.compaction import with_removable
 from checkers.views.incarnations import undecided, with_ended
 from checkers.views.mirrored_values import VALUE, bounds, mirrored_values
-from checkers.views.mirroring import PAIR, compacted_on, keeps_offsets
+from checkers.views.mirroring import PAIR, keeps_offsets
 from checkers.views.tables import Tables
 from checkers.views.topic_ids import with_era_of_log
 
@@ -80,9 +81,7 @@ def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame
     if t.incarnation_windows is not None:  # a recreated topic has other offsets
         newest = Window.partitionBy("cluster", "topic")
         sent = sent.where(~undecided()).withColumn("newest", F.max("era").over(newest)).where("era = newest")
-    compacted = compacted_on(t, *(destination for _, destination in t.mirror_pairs))
-    if compacted:  # there a cleaner may have removed mirrored records
-        sent = sent.where(~F.col("origin_topic").isin(*compacted))
+    sent = with_removable(t, sent, anywhere=True).where("not removable")
     sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
     gone = sent.join(F.broadcast(where), ["source", *PAIR[2:]])
     gone = gone.where("from_log and b_end is not null and offset < a_start and offset < bound")

@@ -42,8 +42,8 @@ _LEAST = np.iinfo(np.int64).min
 @dataclass(frozen=True)
 class Ends:
     """`partitions.final_state` of each place, in order of `place`; the first row is a placeholder. `snapshot_ns` and
-    `final_ns`: -1 without a snapshot or final read; `excused`: compacted, or deleted since, so that missing values need
-    not be lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: the range that read_committed
+    `final_ns`: -1 without a snapshot or final read; `excused`: deleted since, so that missing values need not be
+    lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: the range that read_committed
     final reads covered."""
 
     place: Ints

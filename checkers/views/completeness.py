@@ -2,7 +2,8 @@
 
 A Shatterproof run records for each replica whether its whole log was captured (`captured_logs`). Older runs do not:
 there a replica's log is complete when it holds batches up to the log end in the last snapshot. Rows lost since they
-were stored count as missing, too. An imported history shows what its writer chose to show.
+were stored count as missing, too, and so does a log that no snapshot accounts for: what was captured may be less than
+the broker had. An imported history shows what its writer chose to show.
 
 Incomplete logs are left out of `Tables.replicas` and everything derived from it, so that nothing is concluded from what
 they lack. Kinds that need them (`AnomalyKind.logs`) are then `unknown`, and name the partitions.
@@ -41,26 +42,20 @@ class Gap:
 
 
 def replicas_expected(t: Tables) -> DataFrame | None:
-    """Every replica whose log had to be captured: REPLICA, complete, why (null: complete). None for an imported
+    """Every replica whose log had to be captured, or was: REPLICA, complete, why (null: complete). None for an imported
     history, and where no snapshot has any replica."""
     if t.stored.imported or not t.has("log_ends"):
         return None
-    ends = _last_snapshots(t)
-    assigned = ends.where("replicas is not null").select(*PARTITION, F.explode("replicas").alias("broker")).distinct()
-    own = [(c, b) for c, info in t.meta.clusters.items() for b in info.brokers]
-    if own:
-        listed = [c for c, info in t.meta.clusters.items() if info.brokers]
-        real = t.spark.createDataFrame(own, "cluster string, broker int")
-        unlisted = assigned.where(~F.col("cluster").isin(*listed))
-        assigned = assigned.join(F.broadcast(real), ["cluster", "broker"], "left_semi").select(*REPLICA)
-        assigned = assigned.unionByName(unlisted.select(*REPLICA))
+    ends = t.table("log_ends").where("partition is not null").withColumn("look", F.coalesce("look", F.lit(0)))
+    assigned = _assigned(t, ends)
     bounds = (
-        ends.where("log_end is not null")
+        _last_snapshots(ends)
+        .where("log_end is not null")
         .groupBy(*REPLICA)
         .agg(F.max("log_start").alias("log_start"), F.max("log_end").alias("log_end"))
     )
-    rows = assigned.join(bounds, list(REPLICA), "left").join(_stored(t), list(REPLICA), "left")
-    rows = rows.join(_reported(t), list(REPLICA), "left")
+    rows = assigned.join(_stored(t), list(REPLICA), "full").join(_reported(t), list(REPLICA), "full")
+    rows = _unaccounted(t, rows.join(bounds, list(REPLICA), "left"), ends)
     place = sentence("the log of %s-%s on broker %s of %s", "topic", "partition", "broker", "cluster")
 
     def said(words: str) -> Column:
@@ -79,22 +74,60 @@ def replicas_expected(t: Tables) -> DataFrame | None:
     why = (
         F.when(~F.coalesce("reported_complete", F.lit(True)), F.coalesce("reported_why", said(" is incomplete")))
         .when(F.coalesce(lost, F.lit(False)), said(" has lost rows since it was stored"))
+        .when(F.col("unaccounted"), said(" was captured, and no snapshot shows where it ends"))
         .when(unreported & F.col("batches").isNull() & ~empty, said(" was not captured"))
         .when(unreported & F.coalesce(short, F.lit(False)), said(" ends before the log end that was seen"))
     )
-    rows = rows.withColumn("why", why)
+    rows = rows.withColumn("why", why).where("assigned or unaccounted")
     return t.cache(rows.select(*REPLICA, F.col("why").isNull().alias("complete"), "why"))
 
 
-def _last_snapshots(t: Tables) -> DataFrame:
+def _assigned(t: Tables, ends: DataFrame) -> DataFrame:
+    """The replicas of every partition in each cluster's last snapshot by its brokers: REPLICA, assigned. Rows that were
+    made from captured files (their broker did not answer) name no replicas."""
+    seen = _last_snapshots(ends.where("replicas is not null"))
+    assigned = seen.select(*PARTITION, F.explode("replicas").alias("broker")).distinct()
+    own = _listed_brokers(t)
+    if own:
+        listed = sorted({cluster for cluster, _ in own})
+        real = t.spark.createDataFrame(own, "cluster string, broker int")
+        unlisted = assigned.where(~F.col("cluster").isin(*listed))
+        assigned = assigned.join(F.broadcast(real), ["cluster", "broker"], "left_semi").select(*REPLICA)
+        assigned = assigned.unionByName(unlisted.select(*REPLICA))
+    return assigned.withColumn("assigned", F.lit(True))
+
+
+def _listed_brokers(t: Tables) -> list[tuple[str, int]]:
+    """Clusters' letters and brokers, as run.json lists them."""
+    return [(c, b) for c, info in t.meta.clusters.items() for b in info.brokers]
+
+
+def _unaccounted(t: Tables, rows: DataFrame, ends: DataFrame) -> DataFrame:
+    """Add unaccounted: something was captured from a listed broker, but no snapshot goes with its last capture, or none
+    by the cluster's brokers names its partition."""
+    own = _listed_brokers(t)
+    if not own:
+        return rows.withColumn("unaccounted", F.lit(False))
+    real = t.spark.createDataFrame(own, "cluster string, broker int").withColumn("real", F.lit(True))
+    with_end = ends.where("log_end is not null").groupBy(*REPLICA).agg(F.max("look").alias("end_look"))
+    named = ends.where("replicas is not null").select(*PARTITION).distinct().withColumn("named", F.lit(True))
+    rows = rows.join(F.broadcast(real), ["cluster", "broker"], "left")
+    rows = rows.join(with_end, list(REPLICA), "left").join(named, list(PARTITION), "left")
+    captured = F.col("real") & F.greatest("stored_look", "reported_look").isNotNull()
+    seen = F.col("end_look") >= F.greatest("stored_look", "reported_look")
+    missing = ~F.coalesce(seen, F.lit(False)) | F.col("named").isNull()
+    return rows.withColumn("unaccounted", F.coalesce(captured & missing, F.lit(False)))
+
+
+def _last_snapshots(ends: DataFrame) -> DataFrame:
     """`log_ends` of each cluster's last snapshot."""
-    ends = t.table("log_ends").where("partition is not null").withColumn("look", F.coalesce("look", F.lit(0)))
     newest = ends.groupBy("cluster").agg(F.max("look").alias("look"))
     return ends.join(F.broadcast(newest), ["cluster", "look"])
 
 
 def _stored(t: Tables) -> DataFrame:
-    """The stored rows of each replica: REPLICA, batches, records (rows of the last snapshot), stored_end."""
+    """The stored rows of each replica: REPLICA, batches, records (rows of the last snapshot), stored_end,
+    stored_look."""
     snapshot = F.coalesce("look", F.lit(0)).alias("look")
     last = F.max_by(F.struct("n", "end"), "look").alias("last")
     batches = (
@@ -104,25 +137,28 @@ def _stored(t: Tables) -> DataFrame:
     )
     batches = (
         batches.groupBy(*REPLICA)
-        .agg(last)
-        .select(*REPLICA, F.col("last.n").alias("batches"), F.col("last.end").alias("stored_end"))
+        .agg(last, F.max("look").alias("batches_look"))
+        .select(*REPLICA, F.col("last.n").alias("batches"), F.col("last.end").alias("stored_end"), "batches_look")
     )
     records = t.table("records").groupBy(*REPLICA, snapshot).agg(F.count("*").alias("n"))
-    records = records.groupBy(*REPLICA).agg(F.max_by("n", "look").alias("records"))
-    return batches.join(records, list(REPLICA), "full")
+    records = records.groupBy(*REPLICA).agg(F.max_by("n", "look").alias("records"), F.max("look").alias("records_look"))
+    rows = batches.join(records, list(REPLICA), "full")
+    return rows.withColumn("stored_look", F.greatest("batches_look", "records_look"))
 
 
 def _reported(t: Tables) -> DataFrame:
-    """The capture's own report: REPLICA, reported_complete, reported_why, reported_batches,
-    reported_records."""
+    """The capture's own report: REPLICA, reported_complete, reported_why, reported_batches, reported_records,
+    reported_look."""
     names = {
         "complete": "reported_complete",
         "why": "reported_why",
         "batches": "reported_batches",
         "records": "reported_records",
     }
-    said = F.max_by(F.struct(*(F.col(c).alias(n) for c, n in names.items())), F.coalesce("look", F.lit(0)))
-    return t.table("captured_logs").groupBy(*REPLICA).agg(said.alias("s")).select(*REPLICA, "s.*")
+    look = F.coalesce("look", F.lit(0))
+    said = F.max_by(F.struct(*(F.col(c).alias(n) for c, n in names.items())), look).alias("s")
+    rows = t.table("captured_logs").groupBy(*REPLICA).agg(said, F.max(look).alias("reported_look"))
+    return rows.select(*REPLICA, "s.*", "reported_look")
 
 
 def gaps(t: Tables) -> tuple[Gap, ...]:
@@ -130,14 +166,27 @@ def gaps(t: Tables) -> tuple[Gap, ...]:
     expected = t.expected
     if expected is None:
         return ()
+    found = _unseen_destinations(t)
     bad = expected.where("not complete")
     if t.is_empty(expected) or bad.isEmpty():
-        return ()
+        return tuple(found)
     kept = t.truth.select(*PARTITION).distinct().withColumn("kept", F.lit(True))
     rows = bad.join(kept, list(PARTITION), "left").collect()
-    return tuple(
-        sorted(Gap(r["cluster"], r["topic"], r["partition"], r["broker"], r["kept"] is None, r["why"]) for r in rows)
-    )
+    found += [Gap(r["cluster"], r["topic"], r["partition"], r["broker"], r["kept"] is None, r["why"]) for r in rows]
+    return tuple(sorted(found))
+
+
+def _unseen_destinations(t: Tables) -> list[Gap]:
+    """The partitions of each source whose destination, a cluster with listed brokers, is in no snapshot at all."""
+    listed = {cluster for cluster, _ in _listed_brokers(t)}
+    seen = {row[0] for row in t.stored.table("log_ends").select("cluster").distinct().collect()}
+    found = []
+    for source, destination in t.mirror_pairs:
+        if destination in listed and destination not in seen:
+            parts = t.truth.where(F.col("cluster") == source).select("origin_topic", "partition").collect()
+            why = f"no snapshot of cluster {destination} is there"
+            found += [Gap(destination, topic, partition, -1, True, why) for topic, partition in parts]
+    return found
 
 
 def sentence_of(missing: Sequence[Gap]) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.compaction import keyed_records, keyed_sends
 from checkers.views.incarnations import undecided, with_era_at
 from checkers.views.keys import GROUP, PARTITION
 from checkers.views.mirror_spans import stop_begins
@@ -218,28 +219,64 @@ def commits(t: Tables) -> DataFrame:
 
 
 def places(t: Tables) -> DataFrame:
-    """Where each value was sent, and its acknowledged offset: value, sent_on (cluster), sent_at (offset)."""
+    """Where each value was sent: value, sent_on (cluster), and of its acknowledged offsets there sent_at (the last),
+    sent_first and sent_times (how many)."""
     rows = t.sends.where("offset is not null").groupBy("value", F.col("cluster").alias("sent_on"))
-    return rows.agg(F.max("offset").alias("sent_at"))
+    return rows.agg(
+        F.max("offset").alias("sent_at"),
+        F.min("offset").alias("sent_first"),
+        F.count_distinct("offset").alias("sent_times"),
+    )
 
 
 def skipped(t: Tables) -> DataFrame:
     """Records of a destination before the position where a moved group resumed that it had neither processed on the
-    source nor read anywhere: GROUP, kind, offset, value, resumed, op_index, synced."""
+    source nor read anywhere, and that no cleaner may have removed: GROUP, kind, offset, value, resumed, op_index,
+    synced."""
     found = t.once("group_skipped", _skipped)
     assert found is not None
     return found
 
 
 def _skipped(t: Tables) -> DataFrame:
+    sent = t.sends.where("outcome in ('acked', 'committed') and offset is not null")
+    sent = sent.select(*PARTITION, "offset", "value")
+    stored = sent
     if t.has("records"):
-        stored = t.stored_values
-    else:
-        stored = t.sends.where("outcome in ('acked', 'committed') and offset is not null")
-    stored = stored.select(*PARTITION, "offset", "value")
-    moved = F.broadcast(moves(t).select(*GROUP, "kind", "resumed", "op_index", "synced", "processed"))
-    rows = stored.join(moved, list(PARTITION)).where("offset < resumed").join(places(t), "value")
+        unseen = sent.join(F.broadcast(t.truth.select(*PARTITION)), list(PARTITION), "left_anti")
+        stored = t.stored_values.select(*PARTITION, "offset", "value").unionByName(unseen)
+    moved = F.broadcast(moves(t).select(*GROUP, "kind", "resumed", "op_index", "time_ns", "synced", "processed"))
+    rows = stored.join(moved, list(PARTITION)).where("offset < resumed")
+    # Of a value that was sent several times, an earlier copy may be of the first time.
+    last = F.col("offset") == F.max("offset").over(Window.partitionBy(*GROUP, "value"))
+    rows = rows.withColumn("last", last).join(places(t), "value")
     local = F.col("sent_on") == F.col("cluster")
-    rows = rows.where(local | (F.col("sent_at") >= F.col("processed"))).drop("sent_on", "sent_at", "processed")
+    sent_at = F.when(F.col("last"), F.col("sent_at")).otherwise(F.col("sent_first"))
+    rows = rows.where(local | (sent_at >= F.col("processed")))
+    rows = rows.drop("last", "sent_on", "sent_at", "sent_first", "sent_times", "processed")
     read = t.reads.where("group is not null and value is not null").select("group", "value")
-    return rows.distinct().join(read, ["group", "value"], "left_anti")
+    rows = rows.distinct().join(read, ["group", "value"], "left_anti")
+    return _still_there(t, rows).drop("time_ns")
+
+
+def _still_there(t: Tables, rows: DataFrame) -> DataFrame:
+    """Leave out records that a cleaner may have removed before the group came: those of a compacted topic that have no
+    key, or a later record of their key, and are in no log that was read afterwards."""
+    if t.compacted is None:
+        return rows
+    topics = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
+    rows = t.cache(rows.join(topics, ["cluster", "topic"], "left"))
+    cleaned = rows.where("compacted")
+    if cleaned.isEmpty():
+        return rows.drop("compacted")
+    keyed = keyed_records(t).unionByName(keyed_sends(t)).where("offset is not null")
+    keyed = keyed.select(*PARTITION, "offset", "key").distinct()
+    keyed = keyed.join(F.broadcast(cleaned.select(*PARTITION).distinct()), list(PARTITION), "left_semi")
+    newest = F.max("offset").over(Window.partitionBy(*PARTITION, "key")) == F.col("offset")
+    kept = keyed.withColumn("newest", newest).where("newest").select(*PARTITION, "offset").distinct()
+    newest_ones = cleaned.join(kept, [*PARTITION, "offset"], "left_semi")
+    looked = t.truth.select(*PARTITION, F.col("time_ns").alias("look_ns"))
+    held = t.logged_values.select(*PARTITION, "offset", "value").join(F.broadcast(looked), list(PARTITION))
+    after = cleaned.join(held, [*PARTITION, "offset", "value"]).where("look_ns >= time_ns").select(*cleaned.columns)
+    found = rows.where("compacted is null").unionByName(newest_ones.select(*rows.columns))
+    return found.unionByName(after.select(*rows.columns)).drop("compacted").distinct()

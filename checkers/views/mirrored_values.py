@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.compaction import compacted_pairs, removed_copies
 from checkers.views.incarnations import with_ended
 from checkers.views.mirroring import NEVER, PAIR, keeps_offsets, mirrors_aborted, scopes
 from checkers.views.replica_logs import in_transaction
@@ -138,7 +139,8 @@ def explained_copies(t: Tables) -> DataFrame | None:
     itself lost or let expire.
 
     If a producer sent a value again, both records may have been in the source's log, and the first has expired there:
-    the sends show how many records the source can have had before its log start.
+    the sends show how many records the source can have had before its log start. A cleaner may have removed it, too, if
+    the source has room for it among the offsets that it no longer holds.
     If a producer sent a value, lost it in an unclean election and sent it again, it is once in the log that the source
     kept, and the mirror may have copied both. On the destination such a first copy is among records that the source no
     longer holds, with no record in between that it does hold.
@@ -154,11 +156,16 @@ def _explained(t: Tables) -> DataFrame | None:
     several = values.where("expected_copies > 0 and mirrored_copies > expected_copies")
     sent = t.sends.select(F.col("cluster").alias("source"), "value").distinct()
     gone = values.where("a_all = 0 and mirrored_copies > 0").join(sent, ["source", "value"], "left_semi")
+    topics = compacted_pairs(t)
+    if topics is not None:  # there a cleaner has removed it
+        gone = gone.join(F.broadcast(topics.where("on_source")), list(PAIR[:3]), "left_anti")
     if several.isEmpty():
         return None
     expired = _expired(t, several, where)
+    removed = removed_copies(t, several, where)
+    expired = expired if removed is None else expired.unionByName(removed)
     if gone.isEmpty():
-        return expired
+        return expired.groupBy(*VALUE).agg(F.max("copies").alias("copies"))
     rows = _union(
         [
             several.select(*VALUE, "b_first", F.lit("several").alias("what")),

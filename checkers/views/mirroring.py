@@ -168,7 +168,12 @@ def _pair_scopes(t: Tables, source: str, destination: str) -> DataFrame:
         .where(F.col("cluster") == destination)
         .select(t.canonical().alias("origin_topic"), "partition")
     )
-    observed = observed.where("partition is not null").distinct().withColumn("observed", F.lit(True))
+    observed = observed.where("partition is not null")
+    hidden = [(gap.cluster, gap.topic, gap.partition) for gap in t.gaps if gap.cluster == destination]
+    if hidden:
+        unseen = t.spark.createDataFrame(hidden, "cluster string, topic string, partition int")
+        observed = observed.unionByName(unseen.select(t.canonical().alias("origin_topic"), "partition"))
+    observed = observed.distinct().withColumn("observed", F.lit(True))
     both = a.join(b, list(place), "left").join(observed, list(place), "left")
     absent = F.col("b_end").isNull()
     # In a settled run a topic that no broker of the destination knows was never mirrored; else its log is unknown.

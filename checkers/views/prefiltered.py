@@ -150,12 +150,7 @@ class Prefilter:
     def _ends(self) -> Ends:
         t = self._t
         state = t.final_state
-        flags = F.lit(False)
-        if t.compacted is not None:
-            compacted = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
-            state = state.join(compacted, ["cluster", "topic"], "left")
-            flags = F.coalesce("compacted", F.lit(False))
-        rows = state.withColumn("excused", flags).toArrow()
+        rows = state.toArrow()
         cluster, topic = Coded(rows["cluster"]), Coded(rows["topic"])
         era = ints(rows["era"])
         place, _, _ = located(self._context, cluster, topic, ints(rows["partition"], -1), era=era)
@@ -175,7 +170,7 @@ class Prefilter:
             log_start=column(ints(rows["log_start"]), 0),
             final_ns=column(ints(rows["final_ns"], -1), -1),
             any_final=column(rows["max_final"].is_valid().to_numpy(), False),
-            excused=column(rows["excused"].to_numpy() | over, False),
+            excused=column(over, False),
             rc_start=column(rc_start, 0),
             rc_end=column(rc_end, _LEAST),
             imported=t.stored.imported,

@@ -19,6 +19,7 @@ from checkers.spark.scratch import Scratch
 from checkers.spark.session import SMALL_ROWS
 from checkers.spark.stored import Stored, open_stored
 from checkers.views import (
+    compaction,
     completeness,
     failbacks,
     history,
@@ -40,7 +41,7 @@ from harness.core.remains import RESULTS, SCRATCH, ready_results
 from harness.history.runfile import RunMeta
 
 _SMALL_BYTES = 64 * 1024 * 1024
-_LOGS = ("batches", "records", "log_ends")
+_LOGS = ("batches", "records", "log_ends", "captured_logs")
 _NAMES = ", ".join(f"'{name}'" for name in INTERNAL_TOPICS)
 _OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row without a topic belongs to no mirror
 
@@ -324,11 +325,8 @@ class Tables:
 
     @view
     def compacted(self) -> DataFrame | None:
-        """Topics that are known to be compacted: cluster, topic; None when there are none."""
-        if not self.has("configs"):
-            return None
-        policies = self.table("configs").where("name = 'cleanup.policy' and value like '%compact%'")
-        return None if policies.isEmpty() else policies.select("cluster", "topic").distinct()
+        """Topics that are compacted: cluster, topic; None when there are none. See `compaction.compacted`."""
+        return compaction.compacted(self)
 
     @view
     def suspects(self) -> DataFrame:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.compaction import with_removable
 from checkers.views.history import KEY, NEVER
 from checkers.views.incarnations import may_be_same, undecided, with_ended
 from checkers.views.keys import PARTITION
@@ -91,11 +92,7 @@ def _joined(t: Tables) -> DataFrame:
     send = F.struct(*_SENT, "producer_id", "producer_epoch", "sequence", log_seen.alias("log_seen"))
     every = F.collect_list(F.when(F.col("op").isNotNull(), send)).over(Window.partitionBy("value"))
     rows = rows.withColumn("attempts", every)
-    if t.compacted is None:
-        rows = rows.withColumn("compacted", F.lit(False))
-    else:
-        flags = F.broadcast(t.compacted.withColumn("compacted", F.lit(True)))
-        rows = rows.join(flags, ["cluster", "topic"], "left").fillna({"compacted": False})
+    rows = with_removable(t, rows)
     rows = with_ended(t, rows).withColumnRenamed("ended", "deleted")
     rows = rows.withColumn("places", F.coalesce("places", F.array()))
     sent = F.col("op").isNotNull()
@@ -184,7 +181,7 @@ def _missing(t: Tables) -> dict[str, Column]:
     unknowable = (
         (by_log | by_final) & col("offset").isNull() & ~read & ~stored & ~(since("log_start") | since("final_start"))
     )
-    due = _must() & ~col("compacted")
+    due = _must() & ~col("removable")
     return {
         "lost_form": F.when(due, lost_form),
         "is_unseen": F.coalesce(due & ((unread & ~passed & _asked(t)) | unknowable), false),
@@ -283,4 +280,4 @@ def _torn(t: Tables, rows: DataFrame) -> DataFrame:
     shown = F.max(in_txn & visible).over(window)
     shown_at_all = F.max(in_txn & (visible | ended)).over(window)
     torn = in_txn & there & ~visible & ((shown & passed) | (shown_at_all & F.coalesce(gone, false)))
-    return rows.withColumn("is_torn", F.coalesce(torn & ~col("deleted") & ~col("compacted"), false))
+    return rows.withColumn("is_torn", F.coalesce(torn & ~col("deleted") & ~col("removable"), false))

@@ -22,7 +22,8 @@ from harness.evidence.log_dirs import EVIDENCE, MANIFEST, ReplicaLog
 from harness.history.runmeta import RunMeta
 from harness.history.schema import TABLES
 
-_TAIL: Final = frozenset({"zero_tail", "truncated_batch"})  # a batch that was being written, or preallocated space
+_TORN: Final = "truncated_batch"  # a batch that was being written
+_TAIL: Final = frozenset({"zero_tail", _TORN})  # or preallocated space
 Replica = tuple[str, str, int, int]
 """cluster, topic, partition, broker."""
 
@@ -36,6 +37,8 @@ class Decoded:
     end: int = 0
     holes: list[str] = field(default_factory=list)
     tails: list[str] = field(default_factory=list)
+    torn: bool = False
+    """Whether its last batch is cut off."""
 
 
 def expected_replicas(run_dir: Path, meta: RunMeta) -> dict[Replica, tuple[int | None, int | None]]:
@@ -94,6 +97,7 @@ def by_replica(logs: Iterable[ReplicaLog], results: Sequence[Mapping[str, Any]])
             for problem in json.loads(result["problems"] or "[]"):
                 tail = problem["kind"] in _TAIL and segment.last
                 (whole.tails if tail else whole.holes).append(f"{segment.path.name}: {problem['text']}")
+                whole.torn = whole.torn or problem["kind"] == _TORN
     return found
 
 
@@ -139,6 +143,11 @@ def _why(
     if came.holes:
         more = f" (and {len(came.holes) - 1} more)" if len(came.holes) > 1 else ""
         return f"the log of {topic}-{partition} on broker {broker} of {cluster} has a hole: {came.holes[0]}{more}"
+    if end is None and came.torn:
+        return (
+            f"the log of {topic}-{partition} on broker {broker} of {cluster} is cut off, and no snapshot shows its log"
+            f" end: {came.tails[0]}"
+        )
     if end is not None and came.end < end:
         return (
             f"the log of {topic}-{partition} on broker {broker} of {cluster} was decoded up to {came.end},"

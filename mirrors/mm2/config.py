@@ -20,7 +20,10 @@ CONTRACTS: Final = ("mm2-at-least-once", "mm2-read-committed", "mm2-exactly-once
 IDENTITY_POLICY: Final = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 REST_PORT: Final = 8083
 _BOOLEANS: Final = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-_NEVER_MIRRORED: Final = re.compile(r".*[-.]internal|.*\.replica|__.*|mm2.*\.internal|heartbeats")
+_HEARTBEATS: Final = "heartbeats"
+_NOT_A_USERS: Final = re.compile(r"(__|\.).*")
+_OWN_TOPICS: Final = re.compile(r"mm2.*\.internal|.*\.checkpoints\.internal")
+_EXCLUDED_BY_DEFAULT: Final = re.compile(r".*\.replica")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,15 +115,29 @@ def check_aliases(options: Mm2Options, *, aliases: Sequence[str], flows: Sequenc
 
 
 def check_topics(topics: Sequence[str], options: Mm2Options, *, source: str, destination: str) -> None:
-    """Refuse topics that MM2 would silently skip: its internal names, and names that look mirrored already.
+    """Refuse topics that MM2 would silently skip or rename, by the rules of its own replication policies: nobody can
+    configure these (ReplicationPolicy.isInternalTopic and IdentityReplicationPolicy of Kafka 4.3). Releases without
+    KAFKA-17200 skip all topics that end in `.internal` or `-internal`, too.
 
     Raises: UsageError naming the topic.
     """
     for topic in topics:
-        if _NEVER_MIRRORED.fullmatch(topic):
-            raise UsageError(f"MirrorMaker 2 never mirrors a topic called {topic!r}; rename it")
+        why = _never_mirrored(topic, options)
+        if why is not None:
+            raise UsageError(f"MirrorMaker 2 never mirrors a topic called {topic!r}: {why}; rename it")
         if not options.identity_names and topic.startswith((f"{destination}.", f"{source}.")):
             raise UsageError(f"topic {topic!r} would look mirrored already under MM2's default names; rename it")
+
+
+def _never_mirrored(topic: str, options: Mm2Options) -> str | None:
+    """Why MM2 does not mirror a topic under its own name, whatever its configuration; None when it does."""
+    if _NOT_A_USERS.fullmatch(topic):
+        return "it takes every topic that begins with __ or with a dot for an internal one of Kafka"
+    if _OWN_TOPICS.fullmatch(topic):
+        return "it takes it for an internal one of its own"
+    if topic == _HEARTBEATS or (options.identity_names and topic.endswith(_HEARTBEATS)):
+        return "it takes it for its heartbeats, and renames it"
+    return None
 
 
 def remote_name(topic: str, options: Mm2Options, *, source: str) -> str:
@@ -170,7 +187,7 @@ def mm2_properties(
 
 def _flow(flow: str, options: Mm2Options, topics: Sequence[str], *, tasks: int, replicas: str) -> dict[str, str]:
     """What is mirrored, and how often its topics and their configurations are looked up."""
-    return {
+    properties = {
         f"{flow}.enabled": "true",
         f"{flow}.topics": ",".join(_literal(topic) for topic in topics),
         f"{flow}.tasks.max": str(tasks),
@@ -185,6 +202,9 @@ def _flow(flow: str, options: Mm2Options, topics: Sequence[str], *, tasks: int, 
         f"{flow}.emit.offset-syncs.enabled": _flag(options.group_offsets),
         f"{flow}.sync.group.offsets.enabled": _flag(options.group_offsets),
     }
+    if any(_EXCLUDED_BY_DEFAULT.fullmatch(topic) for topic in topics):
+        properties[f"{flow}.topics.exclude"] = _OWN_TOPICS.pattern
+    return properties
 
 
 def _group_offsets(

@@ -1,10 +1,12 @@
-"""Compacted topics: removed records count neither as skipped nor as torn; readers may not skip retained ones."""
+"""Compacted topics: records that a cleaner may have removed are missed nowhere, retained ones everywhere."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pytest
+import told_compacted
 from cases import Case
 from literal import History
 from pyspark.sql import SparkSession
@@ -44,3 +46,15 @@ def test_what_a_cleaner_removed(spark: SparkSession, tmp_path: Path) -> None:
     c.final(3, (1, "v1"), isolation="read_committed")
     c.log((1, "v1"))
     assert found(spark, h, tmp_path / "run") == [("poll_skip", "kept", 1)]
+
+
+@pytest.mark.parametrize("layout", ["all", "sieved"])
+@pytest.mark.parametrize("pack", told_compacted.PACKS)
+def test_stories(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: str, layout: str) -> None:
+    if layout == "sieved":
+        monkeypatch.setattr("checkers.views.tables.SMALL_ROWS", 0)
+        monkeypatch.setattr("checkers.prefilter.spans.SPAN_ROWS", 8)
+    stories = told_compacted.PACKS[pack]
+    found = stories.judged(spark, tmp_path)
+    assert set(found) == set(stories.told()), "nothing else is named"
+    assert {s: k for s, kinds in found.items() if (k := set(kinds)) != stories.expected(s)} == {}

@@ -6,6 +6,7 @@ its evidence removed.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -174,3 +175,62 @@ def test_a_history_that_proves_nothing_is_unknown(spark: SparkSession, tmp_path:
     looked.send("p", "A", "t", 0, "v0", offset=0)
     looked.poll("c", "A", "t", 0, (0, "v0"))
     assert judge(looked.write(tmp_path / "looked"), "kafka-clean", spark).verdict == "valid"
+
+
+def emptied(table: str) -> Callable[[Path], None]:
+    """The table is there and has no row."""
+    return lambda run: keep(run, table, lambda rows: pc.invert(pc.is_valid(rows[rows.column_names[0]])))
+
+
+def deleted(table: str) -> Callable[[Path], None]:
+    return lambda run: shutil.rmtree(run / table)
+
+
+def snapshots_of_b_deleted(run: Path) -> None:
+    keep(run, "log_ends", lambda rows: pc.invert(pc.equal(rows["cluster"], "B")))
+
+
+def last_snapshot_of_b_deleted(run: Path) -> None:
+    keep(run, "log_ends", lambda rows: pc.invert(pc.and_(pc.equal(rows["cluster"], "B"), pc.equal(rows["look"], 1))))
+
+
+def logs_of_b_cut_off(run: Path) -> None:
+    """Of the last half of each log of B nothing is left, and of its ends only what decoding makes of the rest."""
+    records = pq.read_table(run / "records" / "part-000000.parquet").filter(pc.field("cluster") == "B")
+    half = pc.max(records["offset"]).as_py() // 2
+    for table, column in (("records", "offset"), ("batches", "last_offset")):
+        keep(run, table, lambda rows, column=column: pc.invert(pc.and_(of_b(rows), pc.greater(rows[column], half))))
+    place = ["cluster", "broker", "look", "topic", "partition"]
+    left = pq.read_table(run / "records" / "part-000000.parquet").filter(pc.field("cluster") == "B")
+    ends = left.group_by(place).aggregate([("offset", "max")]).to_pylist()
+    made = [
+        {**{c: e[c] for c in place}, "time_ns": 1, "log_start": 0, "log_end": e["offset_max"] + 1, "leader": 1}
+        for e in ends
+    ]
+    snapshots_of_b_deleted(run)
+    rows = pa.Table.from_pylist(made, schema=TABLES["log_ends"].schema)
+    pq.write_table(rows, run / "log_ends" / "decoded-log_ends.parquet")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (emptied("log_ends"), "table log_ends is empty in"),
+        (emptied("mirror_states"), "table mirror_states is empty in"),
+        (emptied("records"), "table records is empty in"),
+        (deleted("ops"), "table ops is missing in"),
+        (snapshots_of_b_deleted, "was captured, and no snapshot shows where it ends"),
+        (last_snapshot_of_b_deleted, "was captured, and no snapshot shows where it ends"),
+        (logs_of_b_cut_off, "was captured, and no snapshot shows where it ends"),
+    ],
+    ids=["log_ends", "mirror_states", "records", "ops", "snapshots of B", "last snapshot of B", "logs of B cut off"],
+)
+def test_what_is_missing_is_named_and_accuses_nobody(
+    spark: SparkSession, example: Example, tmp_path: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    run = store([example], tmp_path / "run", contract=CONTRACT)
+    damage(run)
+    judgement = judged(spark, run)
+    assert (judgement.verdict, accused(judgement)) == ("unknown", {}), judgement.why
+    assert said in judgement.why
+    assert "mirror_loss" in judgement.unjudged or said.startswith("table ops")

@@ -47,3 +47,11 @@ def test_not_whole(decoded: Decoded | None, said: str) -> None:
     told = why(9, decoded)
     assert told is not None
     assert said in told
+
+
+def test_a_cut_off_log_without_a_known_end_is_not_whole() -> None:
+    cut = Decoded(batches=1, records=4, end=4, tails=["x.log: truncated at byte 7"], torn=True)
+    told = why(None, cut)
+    assert told is not None
+    assert "is cut off, and no snapshot shows its log end: x.log: truncated at byte 7" in told
+    assert why(4, cut) is None, "what was being written is beyond the log end"

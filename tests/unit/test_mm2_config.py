@@ -126,10 +126,35 @@ def test_bad_options_are_refused_in_one_sentence(contract: str, options: dict[st
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("topic", ["x.internal", "a-internal", "__consumer_offsets", "heartbeats", "t.replica"])
-def test_topics_that_mm2_skips_are_refused(topic: str) -> None:
-    with pytest.raises(UsageError, match="never mirrors"):
+@pytest.mark.parametrize(
+    ("topic", "why"),
+    [
+        ("__consumer_offsets", "begins with __"),
+        ("__orders", "begins with __"),
+        (".hidden", "begins with __ or with a dot"),
+        ("mm2-offsets.A.internal", "one of its own"),
+        ("A.checkpoints.internal", "one of its own"),
+        ("heartbeats", "its heartbeats"),
+        ("door-heartbeats", "its heartbeats"),
+    ],
+)
+def test_topics_that_mm2_skips_are_refused(topic: str, why: str) -> None:
+    with pytest.raises(UsageError, match="never mirrors") as caught:
         REGISTRY["mm2"].check(MirrorSettings(), ["fine", topic])
+    assert why in str(caught.value)
+
+
+def test_users_topics_with_names_like_internal_ones_are_mirrored() -> None:
+    REGISTRY["mm2"].check(
+        MirrorSettings(), ["x.internal", "a-internal", "t.replica", "_schemas", "heartbeats-of-doors"]
+    )
+    renaming = parse_options("mm2-exactly-once", {"identity_names": "0"})
+    check_topics(["door-heartbeats"], renaming, source="A", destination="B")
+    excluded = "A->B.topics.exclude"
+    assert excluded not in properties("mm2-exactly-once")
+    assert (
+        properties("mm2-exactly-once", topics=("t.replica",))[excluded] == r"mm2.*\.internal|.*\.checkpoints\.internal"
+    )
 
 
 def test_a_name_that_looks_mirrored_is_refused_only_under_default_names() -> None:
