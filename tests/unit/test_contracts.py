@@ -118,4 +118,5 @@ def test_every_capability_that_ends_an_excuse_is_one_that_mirrors_state() -> Non
         for clause in clauses
         if clause.unless is not None
     }
-    assert named and named <= {str(capability) for capability in Capability}
+    assert named
+    assert named <= {str(capability) for capability in Capability}
