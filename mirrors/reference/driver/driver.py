@@ -68,6 +68,7 @@ class ReferenceMirror(DrivenMirror):
             Capability.ABORTED_DATA: yes,
             Capability.EXACTLY_ONCE: yes,
             Capability.PID_RESET_HONOURED: Support(False, "stock brokers store the record and ignore it"),
+            Capability.CUT_BY_EPOCH: Support(False, "the cut is the last mirrored offset, which the process stores"),
         }
 
     def topic_on_destination(self, topic: str) -> str:
