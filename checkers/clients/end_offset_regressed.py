@@ -14,7 +14,7 @@ mirror to that partition was started over its log (`truncations`), and no unclea
 that a mirror's partition passes through (UNKNOWN, FAILED, PREPARING without a start) excuse nothing.
 
 Cannot see: a regression that was over before the next snapshot; of topics without a mirror, any across an election;
-consumers whose error names no position.
+consumers whose error names no partition, or comes after the last snapshot.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ END_OFFSET_REGRESSED = AnomalyKind(
     what="log end, high watermark and last stable offset of one leader epoch never go back, nor a mirror's copy below"
     " its high watermark",
     limitations="regressions between snapshots, and, without a mirror, across elections; consumers whose error names no"
-    " position",
+    " partition, or comes after the last snapshot",
     sources=("KIP-207", "KAFKA-2334", "KIP-101", "KIP-1279"),
     requires=("log_ends",),
     forms=("log_end", "high_watermark", "last_stable", "out_of_range"),

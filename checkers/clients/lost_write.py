@@ -53,8 +53,9 @@ def check(t: Tables) -> DataFrame | None:
     passed = sentence("it was never read, though offset %s was read", "max_read")
     form = F.col("lost_form")
     why = F.when(form == "gone", gone).when(form == "unreadable", unreadable).otherwise(passed)
+    missing, doubtful = _without_discarded(t, t.suspects.where("is_lost"))
     lost = anomalies(
-        _without_discarded(t, t.suspects.where("is_lost")),
+        missing,
         "lost_write",
         form=form,
         ops=ops,
@@ -64,34 +65,41 @@ def check(t: Tables) -> DataFrame | None:
             *("value", "outcome", "cluster", "topic", "partition", "offset", why),
         ),
     )
+    place = ("value", "cluster", "topic", "partition", "offset")
     unseen = anomalies(
         t.suspects.where("is_unseen"),
         "unseen",
         ops=ops,
         explain=sentence(
-            "%s was acknowledged by %s for %s-%s at offset %s, and no read got that far: it may be lost or late",
-            *("value", "cluster", "topic", "partition", "offset"),
+            "%s was acknowledged by %s for %s-%s at offset %s, and no read got that far: it may be lost or late", *place
         ),
     )
-    return union([lost, unseen])
+    if doubtful is None:
+        return union([lost, unseen])
+    without_cut = "a mirror was started over that log and recorded no cut: it may be lost or discarded"
+    told = sentence(f"%s was acknowledged by %s for %s-%s at offset %s, and {without_cut}", *place)
+    return union([lost, unseen, anomalies(doubtful, "unseen", ops=ops, explain=told)])
 
 
-def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
+def _without_discarded(t: Tables, lost: DataFrame) -> tuple[DataFrame, DataFrame | None]:
     """Leave out what a start of a mirror over this log discarded: records above its cut, and those below it whose
-    commit was above it, so that the stop aborted their transaction. Only what was written before that start."""
-    gone = discarded_by(t, lost.where("offset is not null"))
-    starts = discards(t)
+    commit was above it, so that the stop aborted their transaction. Only what was written before that start. The
+    second part: records of which nobody knows whether they were above the cut."""
+    gone, starts = discarded_by(t, lost.where("offset is not null")), discards(t)
     if gone is None or starts is None:
-        return lost
+        return lost, None
     this = ["cluster", "op", "value"]
-    kept = lost.join(gone.select(*this).distinct(), this, "left_anti")
+    gone = gone.groupBy(*this).agg(F.max("known").alias("known"))
+    known = gone.where("known").select(*this)
+    kept = lost.join(gone.select(*this), this, "left_anti")
+    doubtful = lost.join(gone.select(*this), this, "left_semi").join(known, this, "left_anti")
     ended = txn_batches(t).where("not control and end_type = 'ABORT'").join(F.broadcast(starts), list(PLACE))
     ended = ended.where("base_offset < cut and end_offset >= cut")
     ended = ended.select(*(F.col(c).alias(f"in_{c}") for c in (*PLACE, "base_offset", "last_offset", "mirroring_ns")))
     within = F.col("offset").between(F.col("in_base_offset"), F.col("in_last_offset"))
     within = within & (F.coalesce("done_ns", "invoke_ns") <= F.col("in_mirroring_ns"))
     same = [F.col(c) == F.col(f"in_{c}") for c in PLACE]
-    return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti")
+    return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti"), doubtful
 
 
 CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), check=check, skip=lambda t: t.unsuspected)

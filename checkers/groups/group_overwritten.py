@@ -6,7 +6,7 @@ Proves, by form:
 - `behind`: a sync wrote less than the group had committed on the destination after the mirror was stopped (at any
   time, where the states of the mirror are not known at all).
 - `stopped`: the mirror wrote an offset after the stop of the topic's partitions was acknowledged
-  (`group_written_when_stopped`).
+  (`views.group_after_stop`).
 - `filter`: a synced group is not among those that the mirror's options name (`groups`, `groups.exclude`).
 - `missing`: in a Shatterproof run that settled, whose mirror syncs groups: a group had an offset of a mirrored topic on
   the source before the run settled, and none on the destination at the end (e.g. its coordinator was never asked).
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.groups.group_written_when_stopped import written_when_stopped
+from checkers.views.group_after_stop import written_when_stopped
 from checkers.views.group_sync import commits, places, source_of
 from checkers.views.mirroring import keeps_offsets, settled
 from checkers.views.tables import Tables

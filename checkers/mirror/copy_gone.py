@@ -6,8 +6,9 @@ or a log end under the leader epoch under which it is looked at, which a leader 
 a start of the mirror over that log, every snapshot of the leader ends at or above it, whatever state the mirror says.
 A log start that goes forward (retention) is none of it: ends stay. A deleted topic's copy is another log.
 
-Cannot see: what was gone and mirrored again between two snapshots; records that are missing below the log end
-(`mirror_loss`, `offset_identity`); anything where unclean elections were forced, which copies follow.
+Cannot see: what was gone and mirrored again between two snapshots; in large histories, what readers had seen; records
+that are missing below the log end (`mirror_loss`, `offset_identity`); anything where unclean elections were forced,
+which copies follow.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _unreported(t: Tables) -> DataFrame | None:
     if above is None:
         return None
     held = t.truth_log.where("control_type is null and value is not null and offset >= coalesce(log_start, 0)")
-    gone = above.join(held.select(*PLACE, "value"), [*PLACE, "value"], "left_anti")
+    gone = above.where("known").join(held.select(*PLACE, "value"), [*PLACE, "value"], "left_anti")
     # A record that a later start found again above its own cut was discarded by the first of them.
     first = Window.partitionBy("cluster", "op", "value").orderBy("begin_ns")
     gone = gone.withColumn("turn", F.row_number().over(first)).where("turn = 1")

@@ -103,10 +103,11 @@ def _mirrored_back(t: Tables) -> DataFrame | None:
 
 def discards(t: Tables) -> DataFrame | None:
     """What each start of a mirror over a log discarded of it: cluster, origin_topic, partition, from_ns, begin_ns,
-    mirroring_ns (see `mirror_starts.starts`), cut: records of the log's own from this offset on, written before.
+    mirroring_ns (see `mirror_starts.starts`), cut: records of the log's own from this offset on, written before;
+    known: whether the cut is.
 
-    Without a recorded cut: of a source, the end of its records on the destination; elsewhere 0. None where nothing was
-    discarded, or the mirror does not preserve offsets.
+    Without a recorded cut it is, for a source, the end of its records on the destination; elsewhere, or without logs,
+    it is not known, and 0. None where nothing was discarded, or the mirror does not preserve offsets.
     """
     if not t.has("mirror_states") or not keeps_offsets(t):
         return None
@@ -117,12 +118,13 @@ def _discards(t: Tables) -> DataFrame | None:
     found, back = with_cuts(t), mirrored_back(t)
     if found is None:
         return None
-    cut = F.coalesce("cut", F.lit(0).cast("bigint"))
+    cut = F.col("cut")
     if back is not None:
-        ends = back.select(F.col("source").alias("cluster"), *PLACE[1:], F.col("cut").alias("known"))
+        ends = back.select(F.col("source").alias("cluster"), *PLACE[1:], F.col("cut").alias("end"))
         found = found.join(F.broadcast(ends), list(PLACE), "left")
-        cut = F.coalesce("cut", "known", F.lit(0).cast("bigint"))
-    return found.withColumn("cut", cut).drop("known")
+        cut = F.coalesce("cut", "end")
+    zero = F.lit(0).cast("bigint")
+    return found.withColumns({"known": cut.isNotNull(), "cut": F.coalesce(cut, zero)}).drop("end")
 
 
 def discarded_by(t: Tables, written: DataFrame) -> DataFrame | None:

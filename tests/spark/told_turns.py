@@ -143,3 +143,17 @@ def looked_at_between_the_takeover_and_mirroring(h: Lines, fault: bool) -> None:
     end = (4, None, {**COMMIT, "lepoch": 11})
     for cluster in "AB":
         h.dump(cluster, (0, "a"), (1, None, RESET), (2, "x", local), (3, "v", {"lepoch": 11}), end)
+
+
+@STRICT.story("unseen")
+def restarted_without_a_recorded_cut(h: Lines, fault: bool) -> None:
+    """What B wrote before the same mirror was started again is gone: without a recorded cut nobody knows whether it was
+    lost or discarded."""
+    h.send("A", "a", "b", at=0)
+    h.dump("B", (0, "a"), (1, "b"))
+    cut = {} if fault else {"source_offset": 2, "destination_offset": 2}
+    h.mirror("mirror_stop", **cut)
+    h.send("B", "w", at=2, by="p2")
+    started(h, "B", "offsets 2 to 2 of this log are discarded")
+    for cluster in "AB":
+        h.dump(cluster, (0, "a"), (1, "b"))
