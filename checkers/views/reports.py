@@ -24,13 +24,13 @@ DISCARDED = r"(?i)discard|truncat|dropp|delet|remov|overwr"
 """Reasons for which records of a log are given up."""
 EXPIRED = r"(?i)\bgap\b|expir|retention|log.?start|out.?of.?range"
 """Reasons for which records of a source cannot be copied any more."""
-_FAILED = (
+FAILED = (
     r"(?i)fail|cannot|could ?n.t|could not|unable|refus|timed? ?out|\bnot (been )?(discard|truncat|dropp|delet|remov)"
 )
-_RANGE = r"(?i)offsets?\s*[=\[(]?\s*(\d+)\s*(?:to|through|until|up to|and|,|-|–|\.\.+)\s*(\d+)"
-_COUNT = r"(?i)(\d+)\s+(?:\w+\s+){0,2}?(?:records|record|writes|write|messages|message|offsets)\b"
-_FROM = r"(?i)(?:above|from|after|beyond|at|to|cut)\s+(?:the\s+)?(?:cut\s+)?(?:at\s+|of\s+)?(?:offset\s*[=:]?\s*)?(\d+)"
-_OFFSET = r"(?i)(?:offsets?|log start|starts?)\s*(?:offset\s*)?(?:=|:|is|at|of)?\s*(\d+)"
+RANGE = r"(?i)offsets?\s*[=\[(]?\s*(\d+)\s*(?:to|through|until|up to|and|,|-|–|\.\.+)\s*(\d+)"
+COUNT = r"(?i)(\d+)\s+(?:\w+\s+){0,2}?(?:records|record|writes|write|messages|message|offsets)\b"
+FROM = r"(?i)(?:above|from|after|beyond|at|to|cut)\s+(?:the\s+)?(?:cut\s+)?(?:at\s+|of\s+)?(?:offset\s*[=:]?\s*)?(\d+)"
+OFFSET = r"(?i)(?:offsets?|log start|starts?)\s*(?:offset\s*)?(?:=|:|is|at|of)?\s*(\d+)"
 
 
 def reported(t: Tables, reason: str) -> DataFrame:
@@ -41,17 +41,17 @@ def reported(t: Tables, reason: str) -> DataFrame:
     rows = rows.withColumn("origin_topic", t.canonical())
     return rows.select(
         *(*PLACE, "time_ns", "error"),
-        _numbers(_RANGE, 1).alias("low"),
-        _numbers(_RANGE, 2).alias("high"),
-        F.array_max(_numbers(_COUNT, 1)).alias("count"),
-        _numbers(_FROM, 1).alias("since"),
-        _numbers(_OFFSET, 1).alias("offsets"),
+        _numbers(RANGE, 1).alias("low"),
+        _numbers(RANGE, 2).alias("high"),
+        F.array_max(_numbers(COUNT, 1)).alias("count"),
+        _numbers(FROM, 1).alias("since"),
+        _numbers(OFFSET, 1).alias("offsets"),
     )
 
 
 def discards_reported(t: Tables) -> DataFrame:
     """`reported` of discarded records, without rows that say that it failed."""
-    return reported(t, DISCARDED).where(~F.col("error").rlike(_FAILED))
+    return reported(t, DISCARDED).where(~F.col("error").rlike(FAILED))
 
 
 def covers(offset: Column, report: Column) -> Column:
