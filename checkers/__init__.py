@@ -25,6 +25,7 @@ MODULES: tuple[str, ...] = (
     "mirror.mirror_identity",
     "mirror.retention_gap",
     "mirror.replicas",
+    "mirror.copy_gone",
     "mirror.failback",
     "mirror.stop_cut",
     "logs.producers",

@@ -5,7 +5,8 @@ cluster that acknowledged it. Forms: `gone`: the authoritative log, read after t
 it (or holds it aborted); `unreadable`: a complete final read did not return it; `passed`: neither log nor final read
 exists, it was never read, and a record after it was. A record that was read once and is gone later is lost, too.
 A record that a mirror did not copy is not lost here: that is `mirror_loss`. A loss by an unclean election is the loss
-of the cluster that held the election. Records above the cut that a failback discarded belong to `failback`.
+of the cluster that held the election. Records above the cut that a failback discarded belong to `failback`; in a round
+trip every turn has its own cut, and what is acknowledged after a turn is lost if it is gone.
 
 Cannot see: records that retention or a deletion removed as configured; of compacted topics, records that a later one of
 their key supersedes, or may supersede, and those without a key; records sent without acknowledgement, and, without
@@ -19,7 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.failbacks import mirrored_back
+from checkers.views.failbacks import discarded_by, discards
+from checkers.views.mirror_starts import PLACE
 from checkers.views.tables import Tables
 from checkers.views.txn_batches import txn_batches
 
@@ -52,8 +54,9 @@ def check(t: Tables) -> DataFrame | None:
     passed = sentence("it was never read, though offset %s was read", "max_read")
     form = F.col("lost_form")
     why = F.when(form == "gone", gone).when(form == "unreadable", unreadable).otherwise(passed)
+    missing, doubtful = _without_discarded(t, t.suspects.where("is_lost"))
     lost = anomalies(
-        _without_discarded(t, t.suspects.where("is_lost")),
+        missing,
         "lost_write",
         form=form,
         ops=ops,
@@ -63,34 +66,41 @@ def check(t: Tables) -> DataFrame | None:
             *("value", "outcome", "cluster", "topic", "partition", "offset", why),
         ),
     )
+    place = ("value", "cluster", "topic", "partition", "offset")
     unseen = anomalies(
         t.suspects.where("is_unseen"),
         "unseen",
         ops=ops,
         explain=sentence(
-            "%s was acknowledged by %s for %s-%s at offset %s, and no read got that far: it may be lost or late",
-            *("value", "cluster", "topic", "partition", "offset"),
+            "%s was acknowledged by %s for %s-%s at offset %s, and no read got that far: it may be lost or late", *place
         ),
     )
-    return union([lost, unseen])
+    if doubtful is None:
+        return union([lost, unseen])
+    without_cut = "a mirror was started over that log and recorded no cut: it may be lost or discarded"
+    told = sentence(f"%s was acknowledged by %s for %s-%s at offset %s, and {without_cut}", *place)
+    return union([lost, unseen, anomalies(doubtful, "unseen", ops=ops, explain=told)])
 
 
-def _without_discarded(t: Tables, lost: DataFrame) -> DataFrame:
-    """Leave out what a failback discarded on the old source: records above the cut, and those below it whose commit was
-    above it, so that the stop aborted their transaction."""
-    back = mirrored_back(t)
-    if back is None:
-        return lost
-    cuts = back.select(F.col("source").alias("cluster"), "origin_topic", "partition", "cut")
-    place = ["cluster", "origin_topic", "partition"]
-    kept = lost.join(F.broadcast(cuts), place, "left")
-    kept = kept.where("cut is null or offset is null or offset < cut").drop("cut")
-    ended = txn_batches(t).where("not control and end_type = 'ABORT'").join(F.broadcast(cuts), place)
+def _without_discarded(t: Tables, lost: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    """Leave out what a start of a mirror over this log discarded: records above its cut, and those below it whose
+    commit was above it, so that the stop aborted their transaction. Only what was written before that start. The
+    second part: records of which nobody knows whether they were above the cut."""
+    gone, starts = discarded_by(t, lost.where("offset is not null")), discards(t)
+    if gone is None or starts is None:
+        return lost, None
+    this = ["cluster", "op", "value"]
+    gone = gone.groupBy(*this).agg(F.max("known").alias("known"))
+    known = gone.where("known").select(*this)
+    kept = lost.join(gone.select(*this), this, "left_anti")
+    doubtful = lost.join(gone.select(*this), this, "left_semi").join(known, this, "left_anti")
+    ended = txn_batches(t).where("not control and end_type = 'ABORT'").join(F.broadcast(starts), list(PLACE))
     ended = ended.where("base_offset < cut and end_offset >= cut")
-    ended = ended.select(*(F.col(c).alias(f"in_{c}") for c in (*place, "base_offset", "last_offset")))
+    ended = ended.select(*(F.col(c).alias(f"in_{c}") for c in (*PLACE, "base_offset", "last_offset", "mirroring_ns")))
     within = F.col("offset").between(F.col("in_base_offset"), F.col("in_last_offset"))
-    same = [F.col(c) == F.col(f"in_{c}") for c in place]
-    return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti")
+    within = within & (F.coalesce("done_ns", "invoke_ns") <= F.col("in_mirroring_ns"))
+    same = [F.col(c) == F.col(f"in_{c}") for c in PLACE]
+    return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti"), doubtful
 
 
 CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), check=check, skip=lambda t: t.unsuspected)

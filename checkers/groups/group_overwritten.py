@@ -5,6 +5,8 @@ Proves, by form:
   snapshot before it; or one process polled there under that group before and after it without leaving in between.
 - `behind`: a sync wrote less than the group had committed on the destination after the mirror was stopped (at any
   time, where the states of the mirror are not known at all).
+- `stopped`: the mirror wrote an offset after the stop of the topic's partitions was acknowledged
+  (`views.group_after_stop`).
 - `filter`: a synced group is not among those that the mirror's options name (`groups`, `groups.exclude`).
 - `missing`: in a Shatterproof run that settled, whose mirror syncs groups: a group had an offset of a mirrored topic on
   the source before the run settled, and none on the destination at the end (e.g. its coordinator was never asked).
@@ -18,19 +20,20 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.group_after_stop import written_when_stopped
 from checkers.views.group_sync import commits, places, source_of
 from checkers.views.mirroring import keeps_offsets, settled
 from checkers.views.tables import Tables
 from harness.history.ops import Phase
 
-FORMS = ("active", "behind", "filter", "missing")
+FORMS = ("active", "behind", "stopped", "filter", "missing")
 KIND = AnomalyKind(
     name="group_overwritten",
     after_healing=True,
     severity=Severity.S1,
     violation="had group offsets synced that must not be, or left out",
     section=4,
-    what="a mirror syncs the groups that it should, and none that is active on the destination",
+    what="a mirror syncs the groups that it should, none that is active on the destination, and none after its stop",
     limitations="members that no snapshot and no poll shows; unrecorded syncs",
     sources=("KIP-1279", "KIP-545", "KAFKA-13452"),
     requires=("group_offsets",),
@@ -41,7 +44,7 @@ _COLUMNS = ("form", "cluster", "group", "topic", "partition", "offset", "op_inde
 
 def check(t: Tables) -> DataFrame | None:
     """One row per sync that should not have been, and per group and partition that was left out."""
-    parts = [_active(t), _behind(t), _filtered(t), _missing(t)]
+    parts = [_active(t), _behind(t), written_when_stopped(t), _filtered(t), _missing(t)]
     return union([None if part is None else _row(part) for part in parts])
 
 

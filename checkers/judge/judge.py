@@ -42,7 +42,9 @@ def judge(path: Path, contract: str | None, spark: SparkSession) -> Judgement:
     when the results cannot be written.
     """
     began = time.monotonic()
-    promised = contracts.load(contract or read_meta(path).test.contract or contracts.DEFAULT)
+    meta = read_meta(path)
+    able = [name for name, stated in meta.capabilities.items() if stated.yes]
+    promised = contracts.load(contract or meta.test.contract or contracts.DEFAULT, able=able)
     tables = Tables.open(path, spark, contract=promised.name)
     try:
         judgement = _judged(tables, promised, began)

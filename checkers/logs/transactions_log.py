@@ -17,9 +17,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.views.failbacks import discards
 from checkers.views.keys import PARTITION
+from checkers.views.mirror_starts import PLACE
 from checkers.views.mirrored_values import bounds
-from checkers.views.mirroring import PAIR, keeps_offsets
+from checkers.views.mirroring import PAIR, keeps_offsets, unclean_clusters
 from checkers.views.tables import Tables
 from checkers.views.txn_batches import txn_batches, txn_names
 
@@ -237,7 +239,9 @@ def _lso_passed(t: Tables) -> DataFrame:
     """Snapshots of a leader with a last stable offset above a transaction whose marker was not there yet.
 
     Leaders are asked for the last stable offset before the high watermark, so a marker at or above the latter came
-    later. Batches of a later leader epoch than the snapshot's may have replaced others.
+    later. Batches of a later leader epoch than the snapshot's may have replaced others; so may batches at or above the
+    cut of a mirror that was started over the log, which keep the source's older epochs, until it is MIRRORING. For the
+    same reason the copies of a source with unclean elections are left out.
     """
     block = F.floor(F.col("high_watermark") / _BLOCK)  # joined by block: a log has many transactions and many snapshots
     snapshots = t.table("log_ends").where("last_stable is not null and high_watermark is not null")
@@ -246,11 +250,12 @@ def _lso_passed(t: Tables) -> DataFrame:
     )
     snapshots = snapshots.withColumnRenamed("leader_epoch", "at_epoch")
     data = txn_batches(t).where("not control and end_offset is not null")
-    data = data.select(*PARTITION, "producer", "end_offset", "leader_epoch", F.col("base_offset").alias("offset"))
+    columns = ("origin_topic", "producer", "end_offset", "leader_epoch")
+    data = data.select(*PARTITION, *columns, F.col("base_offset").alias("offset"))
     blocks = F.sequence(F.floor(F.col("offset") / _BLOCK), F.floor(F.col("end_offset") / _BLOCK))
     rows = data.withColumn("block", F.explode(blocks)).join(snapshots, [*PARTITION, "block"])
     rows = rows.where("offset < last_stable and end_offset >= high_watermark and end_offset >= last_stable")
-    rows = rows.where("leader_epoch <= at_epoch")
+    rows = _not_replaced(t, rows.where("leader_epoch <= at_epoch"))
     found = rows.groupBy(*PARTITION, "offset", "producer", "end_offset").agg(
         F.min_by("last_stable", "time_ns").alias("last_stable"), F.min_by("high_watermark", "time_ns").alias("seen")
     )
@@ -265,6 +270,21 @@ def _lso_passed(t: Tables) -> DataFrame:
             *("topic", "partition", "cluster", "last_stable", "seen", "producer", "offset", "end_offset"),
         ),
     )
+
+
+def _not_replaced(t: Tables, rows: DataFrame) -> DataFrame:
+    """Leave out snapshots of logs that were truncated, below the end of the transaction, after them."""
+    unclean = unclean_clusters(t)
+    copies = {d for s, d in t.mirror_pairs if s in unclean} | {s for s, d in t.mirror_pairs if d in unclean}
+    if copies and t.has("mirror_states"):
+        rows = rows.where(~F.col("cluster").isin(*sorted(copies)))
+    found = discards(t)
+    if found is None:
+        return rows
+    ends = F.collect_list(F.struct("mirroring_ns", "cut")).alias("starts")
+    rows = rows.join(F.broadcast(found.groupBy(*PLACE).agg(ends)), list(PLACE), "left")
+    gone = F.exists("starts", lambda s: (F.col("time_ns") < s["mirroring_ns"]) & (F.col("end_offset") >= s["cut"]))
+    return rows.where(~F.coalesce(gone, F.lit(False))).drop("starts")
 
 
 def _lso_hanging(t: Tables) -> DataFrame:

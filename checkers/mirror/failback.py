@@ -1,25 +1,22 @@
 """`failback`: after the mirror has been reversed, the old source's log equals the destination's again.
 
-A failback took place when mirror states name a source cluster (A) as a destination. Two forms: `unequal`: the logs
-differ between the greater log start and the shorter end, which also shows a source that was not truncated to the cut;
-`unreported`: the failback discarded an acknowledged write above the cut and did not report it (by an error of that
-partition that mentions discarding or truncating).
-
+A failback took place when mirror states name a source cluster XX
 Cannot see: a truncation below the cut that was fetched again; writes that were discarded without an acknowledgement.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
-from checkers.views.failbacks import mirrored_back
+from checkers.views.failbacks import discarded_by, mirrored_back
 from checkers.views.log_comparison import batch_pairs, record_pairs, unequal_partitions
-from checkers.views.mirroring import PAIR
+from checkers.views.mirror_starts import PLACE
+from checkers.views.mirroring import NEVER, PAIR
+from checkers.views.reports import covers, discards_reported
 from checkers.views.tables import Tables
 
-_REPORT = "(?i)discard|truncat"
 KIND = AnomalyKind(
     name="failback",
     after_healing=True,
@@ -35,14 +32,14 @@ KIND = AnomalyKind(
 
 
 def check(t: Tables) -> DataFrame | None:
-    """Anomalies on the old source; None when nothing was mirrored back."""
+    """Anomalies on the old source, or wherever a start discarded writes; None when nothing was mirrored back."""
     back = mirrored_back(t)
-    return None if back is None else union([_unequal(t, back), _unreported(t, back)])
+    return union([None if back is None else _unequal(t, back), _unreported(t)])
 
 
 def _unequal(t: Tables, back: DataFrame) -> DataFrame:
-    ranges = back.where("coalesce(back_state, '') != 'FAILED'").select(
-        *PAIR, F.greatest("a_start", "b_start").alias("low"), F.least("a_end", "b_end").alias("high")
+    ranges = back.where("coalesce(back_state, '') != 'FAILED' and coalesce(last_state, '') != 'FAILED'").select(
+        *PAIR, F.greatest("a_start", "b_start").alias("low"), F.least("a_end", "b_end", "back_cut").alias("high")
     )
     batches = batch_pairs(t, ranges)
     suspect = ranges.join(F.broadcast(unequal_partitions(batches)), list(PAIR), "left_semi")
@@ -71,28 +68,41 @@ def _unequal(t: Tables, back: DataFrame) -> DataFrame:
     )
 
 
-def _unreported(t: Tables, back: DataFrame) -> DataFrame:
+def _unreported(t: Tables) -> DataFrame | None:
+    """Acknowledged writes that a start discarded, and that no report of it covers: by offset, or by their number."""
     sent = t.sends.where("offset is not null and outcome in ('acked', 'committed')")
-    sent = sent.select(F.col("cluster").alias("source"), *PAIR[2:], "value", "offset", "done_index")
-    above = sent.join(F.broadcast(back), ["source", *PAIR[2:]]).where("offset >= cut")
+    above = discarded_by(t, sent)
+    if above is None:
+        return None
     held = t.truth_log.where("control_type is null and value is not null and offset >= coalesce(log_start, 0)")
-    held = held.select(F.col("cluster").alias("source"), *PAIR[2:], "value")
-    gone = above.join(held, ["source", *PAIR[2:], "value"], "left_anti")
-    reports = t.table("mirror_states").where(F.col("error").rlike(_REPORT))
-    reports = reports.select(F.col("cluster").alias("source"), t.canonical().alias("origin_topic"), "partition")
-    gone = gone.join(F.broadcast(reports.distinct()), ["source", *PAIR[2:]], "left_anti")
+    gone = above.where("known").join(held.select(*PLACE, "value"), [*PLACE, "value"], "left_anti")
+    # A record that a later start found again above its own cut was discarded by the first of them.
+    first = Window.partitionBy("cluster", "op", "value").orderBy("begin_ns")
+    gone = gone.withColumn("turn", F.row_number().over(first)).where("turn = 1")
+    start = ("from_ns", "begin_ns", "mirroring_ns", "cut")
+    next_ns = F.lead("from_ns").over(Window.partitionBy(*PLACE).orderBy("begin_ns"))
+    starts = gone.select(*PLACE, *start).distinct().withColumn("until_ns", F.coalesce(next_ns, F.lit(NEVER)))
+    said = discards_reported(t).join(F.broadcast(starts), list(PLACE)).where("time_ns between from_ns and until_ns")
+    said = said.groupBy(*PLACE, "begin_ns").agg(
+        F.collect_set(F.struct("low", "high", "count", "since")).alias("reports"),
+        F.max(F.when(F.size("low") == 0, F.col("count"))).alias("told"),
+    )
+    rows = gone.join(said, [*PLACE, "begin_ns"], "left")
+    named = F.exists("reports", lambda r: covers(F.col("offset"), r))
+    rows = rows.where(~F.coalesce(named, F.lit(False)))
+    rank = F.row_number().over(Window.partitionBy(*PLACE, "begin_ns").orderBy("offset"))
+    rows = rows.withColumn("number", rank).where("number > coalesce(told, 0)")
+    said_what = F.when(F.col("told").isNotNull(), sentence("the mirror reported %s discarded records", "told"))
     return anomalies(
-        gone,
+        rows,
         "failback",
         form=F.lit("unreported"),
-        cluster="source",
-        topic="source_topic",
         ops=op_list("done_index"),
         rank=F.col("offset"),
         explain=sentence(
-            "%s was acknowledged at offset %s of %s-%s on %s, above the cut at %s; the failback discarded it and"
-            " nothing reported that",
-            *("value", "offset", "source_topic", "partition", "source", "cut"),
+            "%s was acknowledged at offset %s of %s-%s on %s, above the cut at %s; the failback discarded it and %s",
+            *("value", "offset", "topic", "partition", "cluster", "cut"),
+            said_what.otherwise(F.lit("nothing reported which offsets it discarded")),
         ),
     )
 

@@ -1,9 +1,10 @@
 """`retention_gap`: records expired on the source before the mirror had copied them, without a report.
 
 Proves: acknowledged records below the source's log start are not on the destination, and the mirror did not report the
-gap (by an error of that partition about expired data or its log start, or the state FAILED). Expiry is legal; silence
-is not. For offset-preserving mirrors snapshots of both logs show the gap, too: one in which the source's log start is
-above the destination's log end.
+gap: by an error of that partition that gives the reason (expired data, the log start, an offset out of range) and says
+which offsets are missing, or by being FAILED in the end (`views.reports`). Expiry is legal; silence is not. For
+offset-preserving mirrors snapshots of both logs show the gap, too: one in which the source's log start is above the
+destination's log end.
 
 Cannot see: records without an acknowledgement; in runs whose destination expires data as well, what was before its
 own first record; what a cleaner may have removed from a compacted topic; a report that went only to the mirror's log.
@@ -19,10 +20,9 @@ from checkers.views.compaction import with_removable
 from checkers.views.incarnations import undecided, with_ended
 from checkers.views.mirrored_values import VALUE, bounds, mirrored_values
 from checkers.views.mirroring import PAIR, keeps_offsets
+from checkers.views.reports import EXPIRED, reported
 from checkers.views.tables import Tables
 from checkers.views.topic_ids import with_era_of_log
-
-_REPORT = r"(?i)gap|expire|retention|log.?start|out.?of.?range|truncat"
 
 KIND = AnomalyKind(
     name="retention_gap",
@@ -54,14 +54,11 @@ def check(t: Tables) -> DataFrame | None:
         F.min("value").alias("value"),
         F.min("done_index").alias("done_index"),
     )
-    reports = t.table("mirror_states").where(F.col("error").rlike(_REPORT) | (F.col("state") == "FAILED"))
-    reports = reports.select(
-        F.col("cluster").alias("destination"), t.canonical().alias("origin_topic"), "partition"
-    ).distinct()
-    silent = one.join(F.broadcast(reports), ["destination", "origin_topic", "partition"], "left_anti")
+    silent = one.join(F.broadcast(_reports(t, where)), ["destination", *PAIR[2:]], "left")
     names = where.select(*PAIR, "source_topic", "destination_topic", "a_start")
+    silent = silent.join(F.broadcast(names), list(PAIR)).where(~F.coalesce("failed", _told(), F.lit(False)))
     return anomalies(
-        silent.join(F.broadcast(names), list(PAIR)),
+        silent,
         "retention_gap",
         cluster="destination",
         topic="destination_topic",
@@ -73,6 +70,32 @@ def check(t: Tables) -> DataFrame | None:
             *("offset", "last", "source_topic", "partition", "source", "a_start", "destination", "count"),
         ),
     )
+
+
+def _reports(t: Tables, where: DataFrame) -> DataFrame:
+    """What the mirror said of expired data: destination, origin_topic, partition, reports (array of structs), failed
+    (true: the partition is FAILED in the end, and nothing is skipped; else null)."""
+    said = F.struct("low", "high", F.col("count").alias("records"), "offsets")
+    rows = reported(t, EXPIRED).groupBy(F.col("cluster").alias("destination"), *PAIR[2:])
+    own = rows.agg(F.collect_set(said).alias("reports"))
+    failed = where.where("last_state = 'FAILED'").select("destination", *PAIR[2:], F.lit(True).alias("failed"))
+    return own.join(failed, ["destination", *PAIR[2:]], "full")
+
+
+def _told() -> Column:
+    """Whether the reports say which offsets are missing: as ranges from the first to the last, by their number, or by
+    the offset that had expired or where the source's log starts. Of a gap that only snapshots show, the ends are not
+    known exactly: there a range that begins or ends in it is enough."""
+    first, last, exact = F.col("offset"), F.col("last"), F.col("count").isNotNull()
+    low = F.flatten(F.transform("reports", lambda r: r["low"]))
+    high = F.flatten(F.transform("reports", lambda r: r["high"]))
+    whole = (F.array_min(low) <= first) & (F.array_max(high) >= last)
+    touched = (F.array_min(low) <= last) & (F.array_max(high) >= first)
+    bare = F.filter("reports", lambda r: F.size(r["low"]) == 0)
+    by_count = F.exists(bare, lambda r: F.coalesce(r["records"] >= F.col("count"), F.lit(False)))
+    by_offset = F.exists(bare, lambda r: F.exists(r["offsets"], lambda n: n <= F.col("a_start")))
+    by_range = F.coalesce(F.when(exact, whole).otherwise(touched), F.lit(False))
+    return by_range | F.coalesce(by_count, F.lit(False)) | F.coalesce(by_offset, F.lit(False))
 
 
 def _expired_unseen(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:

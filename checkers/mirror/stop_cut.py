@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, sentence, union
 from checkers.views.mirrored_values import bounds, mirrored_values
-from checkers.views.mirroring import PAIR, designed, keeps_offsets
+from checkers.views.mirroring import PAIR, capable, designed, keeps_offsets
 from checkers.views.tables import Tables
 from checkers.views.txn_batches import producer_key, txn_batches
 
@@ -61,6 +61,8 @@ def check(t: Tables) -> DataFrame | None:
     open_ = t.cache(_open(batches))
     parts = [_ends(stopped), _mirrored_above(values, local, stopped), _transactions(t, batches, open_, stopped)]
     parts.append(_resets(t, log, open_, stopped))
+    if capable(t, "cut_by_epoch"):
+        parts.append(_epochs(t, stopped))
     return union([_row(part) for part in parts])
 
 
@@ -115,6 +117,25 @@ def _mirrored_above(values: DataFrame, local: DataFrame, stopped: DataFrame) -> 
         }
     )
     return rows.select(*_COLUMNS)
+
+
+def _epochs(t: Tables, stopped: DataFrame) -> DataFrame:
+    """Batches at or above a recorded cut whose leader epoch is not above all those below it."""
+    where = F.broadcast(stopped.where("recorded").select(*PAIR, "destination_topic", "cut"))
+    truth = F.broadcast(t.truth.select("cluster", "topic", "partition", "broker"))
+    log = t.log_batches.join(truth, ["cluster", "topic", "partition", "broker"])
+    log = log.withColumnRenamed("cluster", "destination").join(where, list(PAIR[1:]))
+    below = F.max(F.when(F.col("base_offset") < F.col("cut"), F.col("leader_epoch")))
+    last = log.groupBy(*PAIR).agg(below.alias("last_epoch"))
+    rows = log.where("base_offset >= cut").join(F.broadcast(last), list(PAIR)).where("leader_epoch <= last_epoch")
+    first = rows.groupBy(*PAIR, "destination_topic", "cut", "last_epoch").agg(
+        F.min("base_offset").alias("offset"), F.min_by("leader_epoch", "base_offset").alias("epoch")
+    )
+    what = sentence(
+        "the batch at %s has leader epoch %s, not above %s of those below the cut", "offset", "epoch", "last_epoch"
+    )
+    none = F.lit(None).cast("string")
+    return first.withColumns({"what": what, "value": none}).select(*_COLUMNS)
 
 
 def _open(batches: DataFrame) -> DataFrame:

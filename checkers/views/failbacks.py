@@ -6,8 +6,9 @@ only the old source has, and reuses their offsets for the other cluster's record
 - A read, or an acknowledgement, from before a failback at or above its cut refers to a log that is gone. It is judged
   within its own branch (`era` below 0) and not against the current log (`with_branch`). That takes the failback's
   time, so it takes an operation that began one (`failbacks`).
-- Records above the cut are no loss of the cluster: `failback` checks whether they were reported, and what is left. That
-  takes no time, so a mirror's states are enough (`mirrored_back`); only an offset-preserving mirror has such a cut.
+- Records above the cut that were written before the failback are no loss of the cluster: `failback` checks whether they
+  were reported, and what is left (`discards`). A mirror's states are enough to tell; only an offset-preserving mirror
+  has such a cut. In a round trip each direction's start has its own cut, and discards nothing that came after it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 
 from checkers.eras import Failbacks
 from checkers.views.mirror_spans import MIRRORED
+from checkers.views.mirror_starts import PLACE, with_cuts
 from checkers.views.mirroring import PAIR, keeps_offsets, scopes, states
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ def with_branch(t: Tables, frame: DataFrame, time: Column, offset: Column) -> Da
 
 def mirrored_back(t: Tables) -> DataFrame | None:
     """The rows of `scopes` whose source became a destination later, with back_state (the last state of the mirror
-    there) and cut: the recorded one, else the end of the source's records on the destination.
+    there), back_cut (where it was stopped, if it is) and cut: the recorded one, else the end of the source's records on
+    the destination.
 
     None when nothing was mirrored back, or the mirror does not preserve offsets.
     """
@@ -88,13 +91,49 @@ def _mirrored_back(t: Tables) -> DataFrame | None:
         return None
     began = began.select("cluster", t.canonical().alias("origin_topic"), "partition").distinct()
     back = states(t).join(F.broadcast(began), ["cluster", *PAIR[2:]], "left_semi")
-    back = back.select(F.col("cluster").alias("source"), *PAIR[2:], F.col("last_state").alias("back_state"))
+    own = {"last_state": "back_state", "cut_destination": "back_cut"}
+    back = back.select(F.col("cluster").alias("source"), *PAIR[2:], *(F.col(c).alias(name) for c, name in own.items()))
     rows = where.where("from_log and b_end is not null").join(F.broadcast(back), ["source", *PAIR[2:]])
     if rows.isEmpty():
         return None
     ends = _mirrored_ends(t, rows)
     cut = F.coalesce("cut_source", "mirrored_end", F.lit(0).cast("bigint"))
     return rows.join(ends, list(PAIR), "left").withColumn("cut", cut).drop("mirrored_end")
+
+
+def discards(t: Tables) -> DataFrame | None:
+    """What each start of a mirror over a log discarded of it: cluster, origin_topic, partition, from_ns, begin_ns,
+    mirroring_ns (see `mirror_starts.starts`), cut: records of the log's own from this offset on, written before;
+    known: whether the cut is.
+
+    Without a recorded cut it is, for a source, the end of its records on the destination; elsewhere, or without logs,
+    it is not known, and 0. None where nothing was discarded, or the mirror does not preserve offsets.
+    """
+    if not t.has("mirror_states") or not keeps_offsets(t):
+        return None
+    return t.once("discards", _discards)
+
+
+def _discards(t: Tables) -> DataFrame | None:
+    found, back = with_cuts(t), mirrored_back(t)
+    if found is None:
+        return None
+    cut = F.col("cut")
+    if back is not None:
+        ends = back.select(F.col("source").alias("cluster"), *PLACE[1:], F.col("cut").alias("end"))
+        found = found.join(F.broadcast(ends), list(PLACE), "left")
+        cut = F.coalesce("cut", "end")
+    zero = F.lit(0).cast("bigint")
+    return found.withColumns({"known": cut.isNotNull(), "cut": F.coalesce(cut, zero)}).drop("end")
+
+
+def discarded_by(t: Tables, written: DataFrame) -> DataFrame | None:
+    """The starts (columns of `discards`) that discarded each of these sends, which have an offset; None: none did."""
+    found = discards(t)
+    if found is None:
+        return None
+    rows = written.join(F.broadcast(found), list(PLACE))
+    return rows.where("offset >= cut and coalesce(done_ns, invoke_ns) <= mirroring_ns")
 
 
 def _mirrored_ends(t: Tables, rows: DataFrame) -> DataFrame:

@@ -91,14 +91,17 @@ def compacted_on(t: Tables, *clusters: str) -> list[str]:
 
 def states(t: Tables) -> DataFrame:
     """The final state of the mirror of each partition: cluster (destination), origin_topic, partition, last_state,
-    cut_source, cut_destination, cut_ns (of the newest STOPPED row; null unless it is stopped), lag0_ns (time of the
-    newest snapshot in which a running mirror reported lag 0), lag0_source (the source offset that it reported then)."""
+    cut_source, cut_destination, cut_ns (of its last stop; null unless it is stopped; the cuts of all stops:
+    `mirror_starts`), lag0_ns (time of the newest snapshot in which a running mirror reported lag 0), lag0_source (the
+    source offset that it reported then)."""
     rows = t.table("mirror_states").where("state is not null").withColumn("origin_topic", t.canonical())
     newest = Window.partitionBy("cluster", "origin_topic", "partition").orderBy("time_ns")
     newest = newest.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     stop = F.col("state") == "STOPPED"
     rows = rows.withColumn("last_state", F.last("state").over(newest))
-    ended = stop & (F.col("last_state") == "STOPPED")
+    going = F.max(F.when(~F.col("state").isin("STOPPED", "UNKNOWN"), F.col("time_ns"))).over(newest)
+    rows = rows.withColumn("going_ns", F.coalesce(going, F.lit(-1)))
+    ended = stop & (F.col("last_state") == "STOPPED") & (F.col("time_ns") >= F.col("going_ns"))
     cut = F.max_by(F.struct("source_offset", "destination_offset"), F.when(ended, F.col("time_ns")))
     running = F.col("state").isin("MIRRORING", "UNKNOWN") & (F.col("lag") == 0)
     found = rows.groupBy("cluster", "origin_topic", "partition").agg(

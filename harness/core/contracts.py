@@ -1,12 +1,14 @@
 """The promises, read from contracts.toml: which anomalies a contract never allows, allows, or expects, and why.
 
 A contract's name is BASE, BASE/REVISION, or either followed by `+MODIFIER`s: `mm2-at-least-once+unclean-a`.
+What a contract excuses because mirrors of its design cannot do better ends with a capability (`unless`): a mirror that
+has it is not excused. A run states what its mirror can do.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -29,11 +31,13 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Clause:
-    """One kind (or KIND/FORM) in a contract. on: clusters it is limited to; empty: all."""
+    """One kind (or KIND/FORM) in a contract. on: clusters it is limited to; empty: all. unless: the capability of a
+    mirror for which it does not apply."""
 
     level: Level
     reason: str
     on: tuple[str, ...] = ()
+    unless: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +63,8 @@ class Contract:
         return Clause(Level.NEVER, "the contract does not name it")
 
 
-def load(name: str) -> Contract:
-    """The contract of this name.
+def load(name: str, *, able: Collection[str] = ()) -> Contract:
+    """The contract of this name, for a mirror that has these capabilities beside those that the contract promises.
 
     Raises: UsageError when there is no such contract or modifier, with the nearest right ones.
     """
@@ -76,11 +80,14 @@ def load(name: str) -> Contract:
                 f"contract {name!r}: no modifier is called {modifier!r}; {closest(modifier, document['modifier'])}"
             )
     clauses: dict[str, tuple[Clause, ...]] = {}
+    capabilities = frozenset(_capabilities(base))
     family = base.split("/")[0]
     for section in [*_lineage(base), *(part for m in chosen for part in _parts(m, family))]:
         for level in Level:
             for key, value in section.get(level, {}).items():
                 clause = _clause(level, value)
+                if clause.unless is not None and clause.unless in capabilities | set(able):
+                    continue
                 earlier = () if not clause.on else clauses.get(key, ())
                 clauses[key] = (*earlier, clause)
     return Contract(
@@ -88,7 +95,7 @@ def load(name: str) -> Contract:
         base=base,
         about=contracts[base]["about"],
         clauses=clauses,
-        capabilities=frozenset(_capabilities(base)),
+        capabilities=capabilities,
     )
 
 
@@ -114,7 +121,8 @@ def listing(*, verbose: bool = False) -> list[dict[str, Any]]:
 
 def _reasons(clauses: tuple[Clause, ...]) -> str:
     return "; ".join(
-        f"{clause.level}{' on ' + ', '.join(clause.on) if clause.on else ''}: {clause.reason}"
+        f"{clause.level}{' on ' + ', '.join(clause.on) if clause.on else ''}"
+        f"{f' unless the mirror has {clause.unless}' if clause.unless else ''}: {clause.reason}"
         for clause in reversed(clauses)
     )
 
@@ -147,7 +155,7 @@ def _parts(modifier: str, family: str) -> Iterator[Mapping[str, Any]]:
 def _clause(level: Level, value: str | Mapping[str, Any]) -> Clause:
     if isinstance(value, str):
         return Clause(level, value)
-    return Clause(level, value["why"], tuple(value["on"]))
+    return Clause(level, value["why"], tuple(value.get("on", ())), value.get("unless"))
 
 
 @cache

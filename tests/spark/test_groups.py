@@ -225,3 +225,21 @@ def test_where_nothing_was_processed_there_is_nothing_to_translate(spark: SparkS
     h.sync("idle", 3, event="look", cluster="A")
     h.sync("moved", 4, event="look", cluster="A")
     assert judged(spark, h, tmp_path / "run") == [("group_overwritten", "missing", "A", "moved", 4, None)]
+
+
+def test_offsets_that_change_after_the_stop_though_nobody_uses_the_group(spark: SparkSession, tmp_path: Path) -> None:
+    """Snapshots of a native mirror's destination: nothing else records what its brokers write. `silent` stays, `used`
+    has a consumer there, `again` is mirrored again before it changes."""
+    names = ("silent", "written", "used", "again")
+    h = Story(clusters={"A": {}, "B": {}}, topic_map={name: name for name in names})
+    for name in names:
+        h.state(name, "MIRRORING")
+        h.sync(name, 3, event="look")
+        h.state(name, "STOPPED", event="stop")
+        h.sync(name, 4, event="look", members=0)
+    h.state("again", "MIRRORING", event="start")
+    h.poll("c", "B", "used", 0, (4, "v"), group="used")
+    for name in names:
+        h.sync(name, 4 if name == "silent" else 6, event="look", members=0)
+    found = [row for row in judged(spark, h, tmp_path / "run") if row[0] == "group_overwritten"]
+    assert found == [("group_overwritten", "stopped", "B", "written", 6, None)]

@@ -177,6 +177,17 @@ def group_set_back_after_the_stop(h: Lines, fault: bool) -> None:
     h.offsets("sync_group_offset", "B", 4 if fault else 8, source_offset=8)
 
 
+@STRICT.story("group_overwritten/stopped")
+def group_synced_after_the_stop(h: Lines, fault: bool) -> None:
+    """A stopped mirror goes on copying group offsets; the last sync belongs before the stop."""
+    mirrored(h, 9, 9)
+    if not fault:
+        h.offsets("sync_group_offset", "B", 8, source_offset=8)
+    h.mirror("mirror_stop")
+    if fault:
+        h.offsets("sync_group_offset", "B", 8, source_offset=8)
+
+
 @STRICT.story("written_while_mirrored/unclear")
 def refused_without_a_reason(h: Lines, fault: bool) -> None:
     """The error must be KIP-1279's READ_ONLY_TOPIC."""

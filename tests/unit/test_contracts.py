@@ -80,3 +80,43 @@ def test_the_table_has_a_column_per_contract() -> None:
     rows = contracts.listing(verbose=True)
     assert set(rows[0]) == {"name", *contracts.names()}
     assert {row["name"] for row in contracts.listing()} >= {"kafka-clean", "+unclean"}
+
+
+SWALLOWED = ("pid_swallowed", "lost_write", "ack_mismatch", "nonmonotonic_send", "torn_transaction", "pid_collision")
+
+
+@pytest.mark.parametrize("revision", ["kip-2026-05", "kip-2026-07", "strict+design-producer_ids-verbatim"])
+@pytest.mark.parametrize("kind", SWALLOWED)
+def test_a_mirror_whose_reset_is_honoured_is_not_excused_for_swallowed_writes(revision: str, kind: str) -> None:
+    excused = contracts.load(f"cluster-mirror/{revision}")
+    assert excused.clause(kind, cluster="B").level is Level.EXPECTED
+    assert excused.clause(kind, cluster="B").unless == "pid_reset_honoured"
+    held = contracts.load(f"cluster-mirror/{revision}", able=["pid_reset_honoured"])
+    assert held.clause(kind, cluster="B").level is Level.NEVER
+
+
+def test_a_mirror_that_keeps_topic_ids_is_held_to_it() -> None:
+    name = "cluster-mirror/kip-2026-07"
+    assert contracts.load(name).clause("topic_id").level is Level.ALLOWED
+    assert contracts.load(name, able=["topic_id"]).clause("topic_id").level is Level.NEVER
+
+
+def test_what_a_capability_takes_back_leaves_the_other_excuses() -> None:
+    """An excuse for another reason, of a modifier or of another cluster, stays."""
+    name = "cluster-mirror/kip-2026-07+unclean-b"
+    assert contracts.load(name, able=["pid_reset_honoured"]).clause("lost_write", cluster="B").level is Level.ALLOWED
+    assert contracts.load(name, able=["pid_reset_honoured"]).clause("acl_lost").level is Level.EXPECTED
+
+
+def test_every_capability_that_ends_an_excuse_is_one_that_mirrors_state() -> None:
+    from harness.topology.mirror import Capability
+
+    named = {
+        clause.unless
+        for name in [*contracts.names(), *(f"cluster-mirror/strict+{m}" for m in contracts.modifiers())]
+        for clauses in contracts.load(name).clauses.values()
+        for clause in clauses
+        if clause.unless is not None
+    }
+    assert named
+    assert named <= {str(capability) for capability in Capability}

@@ -168,6 +168,18 @@ def sync_over_a_commit(v: Victim) -> bool:
     return True
 
 
+@mutation("group_overwritten", form="stopped", groups=1, scenario="failover")
+def sync_after_the_stop(v: Victim) -> bool:
+    """The mirror syncs a group, which nobody uses on B, after it was stopped."""
+    row = v.pick(list(v.rows("group_offsets", cluster="B", event="sync", kind="consumer")))
+    if row is None:
+        return False
+    name = v.w.book.name("unused")
+    place = {"cluster": "B", "kind": "consumer", "topic": row["topic"], "partition": row["partition"]}
+    v.w.book.row("group_offsets", **place, group=name, event="sync", offset=row["offset"], time_ns=72 * S)
+    return True
+
+
 def _sync(v: Victim, partition: int, offset: int, time_ns: int, **columns: object) -> None:
     place = {"cluster": "B", "group": v.w.book.name("g0"), "kind": "consumer", "topic": v.w.b.topic}
     v.w.book.row(

@@ -9,6 +9,12 @@ from model.mutations.base import Stage, mutation
 from model.mutations.clients import PASSED, SEQUENCES
 from model.mutations.victim import Victim, valued
 
+SHORTER = {
+    "groups": 0,
+    "share": False,
+    "may": {"end_offset_regressed": "it goes back within its leader epoch", "stuck": "the last stable offset is old"},
+}
+"""A snapshot of the copy ends too early; no group's offset is compared with it."""
 COPIED = {"consumers": 0, "groups": 0, "share": False}
 """No client read from B while it was mirrored, so no read contradicts the change."""
 
@@ -180,3 +186,16 @@ def damage_a_batch(v: Victim) -> bool:
         return False
     row["crc_ok"] = False
     return True
+
+
+@mutation("copy_gone", form="seen", scenario="steady", trouble=(), **SHORTER)
+def end_below_the_high_watermark(v: Victim) -> bool:
+    """A later snapshot of the copy ends below the high watermark of an earlier one."""
+    looks = [r for r in v.rows("log_ends", cluster="B") if r.get("leader_epoch") is not None]
+    for row in v.rng.sample(looks, len(looks)):
+        before = [r for r in looks if r["time_ns"] < row["time_ns"] and r["partition"] == row["partition"]]
+        end = max((r["high_watermark"] for r in before), default=0) - 1
+        if end > row["log_start"]:
+            row.update({name: min(end, row[name]) for name in ("log_end", "high_watermark", "last_stable")})
+            return True
+    return False

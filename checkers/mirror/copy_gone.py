@@ -1,0 +1,152 @@
+"""`copy_gone`: a destination held less than the mirror had brought there.
+
+What had been mirrored is known from three sources: the high watermark of a snapshot, a record that a consumer read
+(both: form `seen`), and the destination's offset that the mirror itself described (form `described`: the cut of a stop,
+or a log end under the leader epoch under which it is looked at, which a leader never gives up). From then on, outside
+a start of the mirror over that log, every snapshot of the leader ends at or above it, whatever state the mirror says.
+A log start that goes forward (retention) is none of it: ends stay. A deleted topic's copy is another log.
+
+Cannot see: what was gone and mirrored again between two snapshots; in large histories, what readers had seen; records
+that are missing below the log end (`mirror_loss`, `offset_identity`); anything where unclean elections were forced,
+which copies follow.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
+from checkers.views.incarnations import undecided, with_era_at
+from checkers.views.keys import PARTITION
+from checkers.views.mirror_starts import PLACE, starts
+from checkers.views.mirroring import keeps_offsets, unclean_clusters
+from checkers.views.tables import Tables
+from checkers.views.topic_ids import with_era_of_log
+from checkers.views.truncations import with_windows, within
+
+KIND = AnomalyKind(
+    name="copy_gone",
+    severity=Severity.S1,
+    violation="lost records that had been mirrored to it",
+    section=2,
+    what="outside a start, the destination holds at least what was mirrored to it",
+    limitations="what was mirrored again before the next snapshot; runs with unclean elections",
+    sources=("KIP-1279",),
+    requires=("log_ends", "mirror_states"),
+    forms=("seen", "described"),
+)
+_KEY = (*PARTITION, "origin_topic", "era", "turn")
+
+
+def check(t: Tables) -> DataFrame | None:
+    """One row per form, partition and end that had been reached, at the first snapshot below it."""
+    found = starts(t)
+    if found is None or unclean_clusters(t):
+        return None
+    begun = F.broadcast(found.groupBy(*PLACE).agg(F.min("from_ns").alias("first_ns")))
+    looks = t.cache(_looks(t, begun))
+    if t.is_empty(looks):
+        return None
+    marks = looks.select(*_KEY, "time_ns", F.col("high_watermark").alias("reached")).where("reached is not null")
+    seen = [marks.withColumn("how", F.lit("its high watermark"))]
+    described = None
+    if keeps_offsets(t):
+        seen.append(_cuts(t, begun))
+        described = _below(looks, _described(t, looks, begun), "epoch")
+    if not t.large:
+        seen.append(_read(t, begun))
+    claims = reduce(DataFrame.unionByName, seen)
+    return union([_row(_below(looks, claims), "seen"), None if described is None else _row(described, "described")])
+
+
+def _row(rows: DataFrame, form: str) -> DataFrame:
+    return anomalies(
+        rows,
+        "copy_gone",
+        form=F.lit(form),
+        value=None,
+        rank=F.col("offset") - F.col("reached"),
+        explain=sentence(
+            "the copy of %s-%s on %s had reached offset %s (%s), and ended at %s later",
+            *("topic", "partition", "cluster", "reached", "how", "offset"),
+        ),
+    )
+
+
+def _in_turns(t: Tables, rows: DataFrame, begun: DataFrame) -> DataFrame:
+    """Rows of copies, outside truncations, with `turn`: how many of these had begun."""
+    rows = with_windows(t, rows.join(begun, list(PLACE)).where("time_ns >= first_ns"))
+    rows = rows.where(~within(F.col("windows"), F.col("time_ns"), F.col("time_ns")))
+    turn = F.size(F.filter("windows", lambda w: w["from_ns"] <= F.col("time_ns")))
+    return rows.withColumn("turn", turn).drop("windows", "first_ns")
+
+
+def _looks(t: Tables, begun: DataFrame) -> DataFrame:
+    """Snapshots of leaders: _KEY, time_ns, log_end, high_watermark, epoch (a struct; null: unknown)."""
+    rows = t.table("log_ends").where("log_end is not null and (broker is null or broker = -1 or broker = leader)")
+    rows = with_era_of_log(t, rows.withColumn("origin_topic", t.canonical())).where(~undecided())
+    epoch = F.struct("leader", "leader_epoch")
+    known = F.col("leader_epoch").isNotNull() | F.lit(not t.has("faults"))
+    columns = ("time_ns", "log_end", "high_watermark")
+    return _in_turns(t, rows, begun).select(*_KEY, *columns, F.when(known, epoch).alias("epoch"))
+
+
+def _states(t: Tables, where: str) -> DataFrame:
+    rows = t.table("mirror_states").where(where).where("destination_offset >= 0 and topic is not null")
+    rows = rows.withColumn("origin_topic", t.canonical())
+    return with_era_at(t, rows, F.col("time_ns")).where(~undecided())
+
+
+def _cuts(t: Tables, begun: DataFrame) -> DataFrame:
+    """Cuts of stops: _KEY, time_ns, reached, how."""
+    rows = _in_turns(t, _states(t, "state = 'STOPPED'"), begun)
+    return rows.select(*_KEY, "time_ns", F.col("destination_offset").alias("reached"), F.lit("its cut").alias("how"))
+
+
+def _read(t: Tables, begun: DataFrame) -> DataFrame:
+    """What readers had read, for the first time: as `_cuts`."""
+    rows = t.polled.where("era >= 0").where(~undecided()).withColumn("origin_topic", t.canonical())
+    rows = rows.groupBy(*PARTITION, "origin_topic", "era", F.col("first_ns").alias("time_ns")).agg(
+        (F.max("offset") + 1).alias("reached")
+    )
+    return _in_turns(t, rows, begun).select(*_KEY, "time_ns", "reached", F.lit("as it was read").alias("how"))
+
+
+def _described(t: Tables, looks: DataFrame, begun: DataFrame) -> DataFrame:
+    """Ends that a running mirror described, under the epoch of the snapshot before: as `_cuts`, and epoch.
+
+    A run takes the time of a description before it asks: it is over when the next one begins."""
+    rows = _states(t, "state in ('MIRRORING', 'PAUSING', 'PAUSED', 'STOPPING')")
+    rows = rows.withColumn("next_ns", F.lead("time_ns").over(Window.partitionBy(*PARTITION).orderBy("time_ns")))
+    rows = _in_turns(t, rows, begun)
+    since = F.col("time_ns") if t.stored.imported else F.col("next_ns")
+    said = rows.select(*_KEY, "time_ns", F.col("destination_offset").alias("reached"), since.alias("since_ns"))
+    order = Window.partitionBy(*_KEY).orderBy("time_ns").rowsBetween(Window.unboundedPreceding, 0)
+    both = said.unionByName(looks.select(*_KEY, "time_ns", "epoch"), allowMissingColumns=True)
+    both = both.withColumn("epoch", F.last("epoch", ignorenulls=True).over(order))
+    both = both.where("reached is not null and epoch is not null and since_ns is not null")
+    how = F.lit("as the mirror described it")
+    return both.select(*_KEY, F.col("since_ns").alias("time_ns"), "reached", "epoch", how.alias("how"))
+
+
+def _below(looks: DataFrame, claims: DataFrame, *more: str) -> DataFrame:
+    """The first snapshot below each end that had been reached before it: PARTITION, reached, how, offset. more: what
+    else a snapshot and an end must have in common."""
+    keys = (*_KEY, *more)
+    known = [c for c in ("epoch",) if c not in more]
+    rows = claims.drop(*known).unionByName(
+        looks.where("epoch is not null" if more else "true").select(*keys, "time_ns", "log_end"),
+        allowMissingColumns=True,
+    )
+    before = Window.partitionBy(*keys).orderBy("time_ns").rangeBetween(Window.unboundedPreceding, -1)
+    rows = rows.withColumn("had", F.max(F.struct("reached", "how")).over(before))
+    rows = rows.where("log_end < had.reached")
+    first = F.min_by("log_end", "time_ns").alias("offset")
+    found = rows.groupBy(*_KEY, "had").agg(first)
+    return found.select(*PARTITION, "had.reached", "had.how", "offset")
+
+
+CHECKER = Checker(name="copy_gone", kinds=(KIND,), check=check)

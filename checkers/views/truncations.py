@@ -1,0 +1,73 @@
+"""When a mirror may truncate a log of its destination: windows of time, shared by the checkers of log ends.
+
+Not a checker. A design truncates a log where a mirror is started over it (a failback, a restart), until it is MIRRORING
+(`mirror_starts`), and, where it cuts off open transactions (`truncates_at_stop`), during a stop. It follows an unclean
+election on the source, once per election. At any other time what was below the high watermark stays, whatever states
+the partition passes through.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from checkers.views.mirror_spans import stop_begins
+from checkers.views.mirror_starts import PLACE, starts
+from checkers.views.mirroring import NEVER, designed
+
+if TYPE_CHECKING:
+    from checkers.views.tables import Tables
+
+_SPAN = "array<struct<from_ns: bigint, until_ns: bigint>>"
+
+
+def truncates_at_stop(t: Tables) -> bool:
+    """Whether the mirror's design truncates the destination's log to its last stable offset at a stop."""
+    chosen = t.meta.test.mirror_options.get("on_stop")
+    return designed(t, "truncating_stop") if chosen is None else chosen == "truncate_to_last_stable"
+
+
+def with_windows(t: Tables, rows: DataFrame) -> DataFrame:
+    """Add `windows` to rows with PLACE: when its log may be truncated; structs of from_ns and until_ns."""
+    found = starts(t)
+    span = F.struct("from_ns", "until_ns")
+    if found is None:
+        own = F.array().cast(_SPAN)
+    else:
+        spans = found.select(*PLACE, "from_ns", F.col("mirroring_ns").alias("until_ns"))
+        rows = rows.join(F.broadcast(spans.groupBy(*PLACE).agg(F.collect_list(span).alias("own"))), list(PLACE), "left")
+        own = F.coalesce("own", F.array().cast(_SPAN))
+    whole = _of_clusters(t).groupBy("cluster").agg(F.collect_list(span).alias("all"))
+    rows = rows.join(F.broadcast(whole), "cluster", "left")
+    windows = F.concat(own, F.coalesce("all", F.array().cast(_SPAN)))
+    return rows.withColumn("windows", windows).drop("own", "all")
+
+
+def _of_clusters(t: Tables) -> DataFrame:
+    """Requests to start a mirror to a cluster, until they are acknowledged, and, if they truncate, to stop one:
+    cluster, from_ns, until_ns."""
+    asked = t.ops.where("f in ('mirror_start', 'mirror_failback')").groupBy("op", "cluster")
+    done = F.max(F.when(F.col("type") == "ok", F.col("time_ns")))
+    found = asked.agg(F.min("time_ns").alias("from_ns"), F.coalesce(done, F.lit(NEVER)).alias("until_ns")).drop("op")
+    if truncates_at_stop(t):
+        found = found.unionByName(stop_begins(t).withColumnsRenamed({"begin": "from_ns", "end": "until_ns"}))
+    return found
+
+
+def within(windows: Column, since: Column, until: Column) -> Column:
+    """Whether a window touches a span of time."""
+    return F.exists(windows, lambda w: (w["from_ns"] <= until) & (w["until_ns"] >= since))
+
+
+def without_reconciled(t: Tables, drops: DataFrame, *keys: str) -> DataFrame:
+    """Leave out, of drops of log ends (time_ns; one series per `keys`), the first after each event of an unclean
+    election, where mirrors follow it."""
+    if not t.has("faults") or not t.has("mirror_states"):
+        return drops
+    times = t.table("faults").where("lower(name) like '%unclean%'").agg(F.collect_list("time_ns").alias("elections"))
+    rows = drops.crossJoin(F.broadcast(times))
+    rows = rows.withColumn("after", F.size(F.filter("elections", lambda at: at <= F.col("time_ns"))))
+    first = F.row_number().over(Window.partitionBy(*keys, "after").orderBy("time_ns"))
+    return rows.withColumn("nth", first).where("after = 0 or nth > 1").drop("elections", "after", "nth")
