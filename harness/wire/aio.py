@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.api_versions.v3 import request as api_versions
-from kio.schema.index import api_key_map
 
 from harness.wire import frames
 from harness.wire.addresses import Address
-from harness.wire.frames import API_VERSIONS, METADATA, WireError
+from harness.wire.frames import API_VERSIONS, METADATA, WireError, api_name
 
 _CONTROLLER: Final = struct.Struct(">i")
 _REMEMBERED: Final = 8  # answers to different metadata requests
@@ -91,8 +90,10 @@ class Connection:
         try:
             decoded = frames.decode(frames.response_type(key, version), payload, offset)[0]
         except Exception as error:  # kio raises many kinds of errors for malformed bytes
-            self._drop(WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}"))
-            raise WireError(f"{self.address} answered {_name(key)} with bytes that do not decode: {error}") from error
+            self._drop(WireError(f"{self.address} answered {api_name(key)} with bytes that do not decode: {error}"))
+            raise WireError(
+                f"{self.address} answered {api_name(key)} with bytes that do not decode: {error}"
+            ) from error
         if key == METADATA:
             self._remember(body, version, payload[offset:], decoded)
         return decoded
@@ -123,7 +124,7 @@ class Connection:
             raise
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             why = f"nothing within {limit:g} s" if isinstance(error, TimeoutError) else str(error)
-            sentence = WireError(f"{self.address} did not answer {_name(api_key)}: {why or type(error).__name__}")
+            sentence = WireError(f"{self.address} did not answer {api_name(api_key)}: {why or type(error).__name__}")
             self._drop(sentence)
             raise sentence from error
         _, offset = frames.response_body_offset(payload, api_key, version)
@@ -141,7 +142,9 @@ class Connection:
         """The highest version of an API that both sides have. Raises WireError when there is none."""
         theirs, ours = (await self.versions()).get(api_key), frames.known_versions(api_key)
         if theirs is None or ours is None or min(theirs[1], ours[1]) < max(theirs[0], ours[0]):
-            raise WireError(f"{self.address} has no version of {_name(api_key)} in common with us ({theirs}, {ours})")
+            raise WireError(
+                f"{self.address} has no version of {api_name(api_key)} in common with us ({theirs}, {ours})"
+            )
         return min(theirs[1], ours[1])
 
     def close(self) -> None:
@@ -152,7 +155,7 @@ class Connection:
         theirs = (await self.versions()).get(api_key)
         if theirs is None or not theirs[0] <= version <= theirs[1]:
             has = "it does not have this API" if theirs is None else f"it has {theirs[0]} to {theirs[1]}"
-            raise WireError(f"{self.address} cannot be asked {_name(api_key)} version {version}: {has}")
+            raise WireError(f"{self.address} cannot be asked {api_name(api_key)} version {version}: {has}")
 
     async def _roundtrip(self, api_key: int, version: int, body: bytes) -> bytes:
         writer = await self._open()
@@ -241,7 +244,3 @@ class Pool:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-
-
-def _name(api_key: int) -> str:
-    return api_key_map.get(api_key, f"API {api_key}")

@@ -10,6 +10,7 @@ import socket
 import time
 from typing import Any
 
+from harness.wire.entity_table import EntityError
 from harness.wire.frames import WireError, decode, encode_request, frame_length, response_body_offset, response_type
 
 __all__ = ["WireClient", "WireError"]
@@ -50,6 +51,11 @@ class WireClient:
         except WireError:
             self.close()
             raise
+        except EntityError as error:
+            self.close()
+            raise WireError(
+                f"{self.host}:{self.port} answered {name} with bytes that do not decode: {error}"
+            ) from error
         except Exception as error:  # refused, reset, timed out, or bytes that do not decode: all mean "no answer"
             self.close()
             raise WireError(

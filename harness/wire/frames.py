@@ -1,4 +1,6 @@
-"""Frames of Kafka's protocol: a length, a header, a body. Bodies are kio's dataclasses, or bytes passed on as they are.
+"""Frames of Kafka's protocol: a length, a header, a body.
+
+Bodies are kio's dataclasses, those of our own tables where kio has none, or bytes passed on as they are.
 
 Shared by the blocking client, the asyncio client and the server, so that all of them speak the same bytes.
 """
@@ -16,6 +18,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from harness.core.errors import ShatterError
+from harness.wire import entity_table
+from harness.wire.cluster_mirror_api import PAYLOADS
 
 MAX_FRAME: Final = 256 * 1024 * 1024  # a longer frame is not Kafka's protocol
 METADATA: Final = 3
@@ -26,6 +30,7 @@ _REQUEST_START: Final = struct.Struct(">hhi")  # api key, version, correlation i
 
 # Versions that kio does not have yet and that only give a value a new meaning: the encoding is the older version's.
 _SAME_FORM: Final = {(2, 11): 10}  # ListOffsets: timestamp -6
+_OURS: Final = frozenset((key, 0) for key in PAYLOADS)
 
 
 class WireError(ShatterError):
@@ -46,14 +51,18 @@ def frame_length(prefix: bytes, peer: str) -> int:
 
 
 def encode(entity: Any) -> bytes:
-    """One kio entity (a body, a header or a part of one) as bytes."""
+    """One entity (a body, a header or a part of one) as bytes."""
+    if isinstance(entity, entity_table.Entity):
+        return entity_table.encode(entity)
     out = io.BytesIO()
     entity_writer(type(entity))(out, entity)
     return out.getvalue()
 
 
 def decode(entity_type: type[Any], payload: bytes, offset: int = 0) -> tuple[Any, int]:
-    """One kio entity read at an offset: (entity, offset after it)."""
+    """One entity read at an offset: (entity, offset after it). A body of our tables has to fill the payload."""
+    if issubclass(entity_type, entity_table.Payload):
+        return entity_table.decode_whole(entity_type, payload, offset), len(payload)
     entity, used = entity_reader(entity_type)(payload, offset)
     return entity, offset + used
 
@@ -103,22 +112,35 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 
 @cache
 def request_type(api_key: int, version: int) -> Any:
-    """kio's request class. Raises kio's errors when it has none: ask `known_versions` first."""
+    """The request's class. Raises kio's errors when there is none: ask `known_versions` first."""
+    if (api_key, version) in _OURS:
+        return PAYLOADS[api_key][0]
     return load_request_schema(api_key, _SAME_FORM.get((api_key, version), version))
 
 
 @cache
 def response_type(api_key: int, version: int) -> Any:
-    """kio's response class."""
+    """The response's class."""
+    if (api_key, version) in _OURS:
+        return PAYLOADS[api_key][1]
     return load_response_schema(api_key, _SAME_FORM.get((api_key, version), version))
 
 
 @cache
 def known_versions(api_key: int) -> tuple[int, int] | None:
-    """The lowest and highest version of an API that kio can encode; None for an API that it does not have."""
+    """The lowest and highest version of an API that can be encoded; None for one that is not known."""
+    if api_key in PAYLOADS:
+        return (0, 0)
     name = api_key_map.get(api_key)
     if name is None:
         return None
     versions = [int(v) for v, kinds in schema_name_map[name].items() if EntityType.request in kinds]
     versions += [version for key, version in _SAME_FORM if key == api_key]
     return (min(versions), max(versions)) if versions else None
+
+
+def api_name(api_key: int) -> str:
+    """The name of an API, for messages."""
+    if api_key in PAYLOADS:
+        return PAYLOADS[api_key][0].__name__.removesuffix("Request")
+    return str(api_key_map.get(api_key, f"API {api_key}"))
