@@ -6,7 +6,7 @@ Only patterns of groups and excluded topic properties have an effect here; other
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -160,8 +160,7 @@ class PropertyRequests:
         made.check()
         if not only_check:
             await self.keep(mirror, properties)
-            changed = {"groups": made.groups, "exclude_groups": made.exclude_groups}
-            await self._mirrors.change(replace(before, **changed, exclude_configs=made.exclude_configs))
+            await self._mirrors.change(replace(made, all_topics=before.all_topics))
 
     def _unknown(self, mirror: str) -> str | None:
         return None if mirror in self._mirrors.configs else f"no mirror is called {mirror!r}"
