@@ -6,12 +6,13 @@ Only patterns of groups and excluded topic properties have an effect here; other
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i8
+from kio.static.primitive import i8, i32Timedelta
 
 from harness.core.errors import MirrorError
 from harness.wire import frames
@@ -36,6 +37,7 @@ _NOTE: Final = "mirror-properties"
 _SET, _DELETE = 0, 1
 _SOURCE_SET, _SOURCE_DEFAULT = i8(0), i8(5)  # of a configuration entry: no number of Kafka's names mirrors; default
 _TYPE_STRING: Final = i8(2)
+_ZERO: Final = i32Timedelta.parse(datetime.timedelta())
 
 
 def mirror_config(name: str, properties: Properties) -> MirrorConfig:
@@ -103,18 +105,21 @@ class PropertyRequests:
         own = [one for one in asked.resources if int(one.resource_type) == CONFIG_RESOURCE]
         if not own:
             return await handler(request)
-        rest = replace(asked, resources=tuple(one for one in asked.resources if one not in own))
-        passed_on = replace(request, payload=frames.encode(rest), offset=0)
-        body = b"".join(await handler(passed_on))
-        theirs = frames.decode(frames.response_type(request.api_key, request.version), body)[0]
-        ours = [await answer(request, asked, one) for one in own]
+        ours = tuple([await answer(request, asked, one) for one in own])
+        rest = tuple(one for one in asked.resources if one not in own)
+        response = frames.response_type(request.api_key, request.version)
+        if not rest:
+            return response(throttle_time=_ZERO, **{results: ours})
+        passed_on = replace(request, payload=frames.encode(replace(asked, resources=rest)), offset=0)
+        theirs = frames.decode(response, b"".join(await handler(passed_on)))[0]
         return replace(theirs, **{results: (*getattr(theirs, results), *ours)})
 
     async def _described(self, request: Request, _: Any, resource: Any) -> Any:
         kinds, name = kinds_of(request.api_key, request.version), str(resource.resource_name)
         error = self._unknown(name)
         wanted = resource.configuration_keys
-        entries = {} if error else {**_DEFAULTS, **self.of(name)}
+        own: Properties = {} if error else self.of(name)
+        entries: Properties = {} if error else {**_DEFAULTS, **own}
         return make(
             kinds.DescribeConfigsResult,
             error_code=ErrorCode.invalid_request if error else ErrorCode.none,
@@ -127,7 +132,7 @@ class PropertyRequests:
                     name=key,
                     value=value,
                     read_only=key in REQUIRED,
-                    config_source=_SOURCE_SET if key in self.of(name) else _SOURCE_DEFAULT,
+                    config_source=_SOURCE_SET if key in own else _SOURCE_DEFAULT,
                     is_sensitive=False,
                     synonyms=(),
                     config_type=_TYPE_STRING,
