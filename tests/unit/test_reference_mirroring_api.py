@@ -53,7 +53,7 @@ def mirrored(*, leading: bool, log_end: int, high_watermark: int | None = None, 
     return Mirrored(led=led, link=link, source_topic_id=ON_A, stamp=Stamp(), view=view)
 
 
-# --- refusals ----------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------------------------
 
 E = MirrorErrorCode
 NOT_ALLOWED = E.INVALID_MIRROR_STATE
@@ -128,7 +128,7 @@ def test_a_mirror_is_deleted_once_all_its_partitions_are_stopped() -> None:
     assert "t-1 of mirror AB is FAILED" in refusal.why
 
 
-# --- rows --------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", [s for s in S if s is not S.PREPARING])
@@ -177,7 +177,7 @@ def test_last_mirror_epochs_of_stopped_partitions_by_either_id(topic_id: uuid.UU
     assert anyone == found
 
 
-# --- properties --------------------------------------------------------------------------------------------------------
+# --- properties -----------------------------------------------------------------------------------------------------
 
 
 def test_properties_become_the_mirror_s_configuration() -> None:
@@ -201,7 +201,7 @@ def test_what_identifies_the_source_cannot_be_altered() -> None:
         change("old", 2, "2")
 
 
-# --- a process's server, over real connections ---------------------------------------------------------------------------
+# --- a process's server, over real connections ----------------------------------------------------------------------
 
 
 def values(**more: Any) -> dict[str, Any]:
