@@ -181,7 +181,7 @@ def test_last_mirror_epochs_of_stopped_partitions_by_either_id(topic_id: uuid.UU
 
 
 def test_properties_become_the_mirror_s_configuration() -> None:
-    made = mirror_config("AB", {**GIVEN, "mirror.group.exclude": "x.*, y", "mirror.topic.properties.exclude": "a,b"})
+    made = mirror_config("AB", {**GIVEN, "mirror.groups.exclude": "x.*, y", "mirror.topic.properties.exclude": "a,b"})
     assert made == MirrorConfig(
         name="AB", source="a:1", groups="(?:.*)", exclude_groups="(?:x.*)|(?:y)", exclude_configs=("a", "b")
     )

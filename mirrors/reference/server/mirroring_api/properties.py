@@ -28,10 +28,14 @@ Properties = Mapping[str, str]
 BOOTSTRAP, SOURCE_ID = "bootstrap.servers", "mirror.source.cluster.id"
 REQUIRED: Final = (BOOTSTRAP, SOURCE_ID)
 
+GROUPS, NO_GROUPS, NO_PROPERTIES = "mirror.groups.include", "mirror.groups.exclude", "mirror.topic.properties.exclude"
+
 _DEFAULTS: Final[Properties] = {
-    "mirror.group.include": ".*",
-    "mirror.group.exclude": "",
-    "mirror.topic.properties.exclude": "",
+    GROUPS: ".*",
+    NO_GROUPS: "",
+    NO_PROPERTIES: "",
+    "mirror.acl.include": "*",
+    "mirror.support.unclean.leader.election": "true",
 }
 _NOTE: Final = "mirror-properties"
 _SET, _DELETE = 0, 1
@@ -46,9 +50,9 @@ def mirror_config(name: str, properties: Properties) -> MirrorConfig:
     return MirrorConfig(
         name=name,
         source=given[BOOTSTRAP],
-        groups=_pattern(given["mirror.group.include"]),
-        exclude_groups=_pattern(given["mirror.group.exclude"]),
-        exclude_configs=tuple(_listed(given["mirror.topic.properties.exclude"])),
+        groups=_pattern(given[GROUPS]),
+        exclude_groups=_pattern(given[NO_GROUPS]),
+        exclude_configs=tuple(_listed(given[NO_PROPERTIES])),
     )
 
 
