@@ -22,7 +22,8 @@ from mirrors.reference.server.process import MirrorProcess
 from mirrors.reference.server.settings import settings_from
 from tests.cluster.reference_run import replica_logs, settings_values
 
-DESIGN = {"producer_ids": "verbatim", "leader_epoch": "preserve", "epoch_bump": "proactive"}
+DESIGN = {"leader_epoch": "preserve", "epoch_bump": "proactive"}
+FINISH_S = 1.0  # how long a stop waits for a transaction that is open on the source
 
 
 class Face:
@@ -140,9 +141,8 @@ async def face(
     async with AsyncExitStack() as stack:
         made = []
         for number in range(processes):
-            values = settings_values(
-                pair, source, destination, mirrors=[], design=DESIGN, broker_id=100 + number, mirroring_api=True
-            )
+            more = {"mirrors": [], "mirroring_api": True, "design": DESIGN, "finish_s": FINISH_S}
+            values = settings_values(pair, source, destination, broker_id=100 + number, **more)
             process = MirrorProcess(settings_from(values))
             stack.push_async_callback(process.stop)
             await process.start()

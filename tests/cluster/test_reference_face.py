@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from harness.clusters.pair import RunningTopology
 from harness.wire import cluster_mirror_api as api
-from tests.cluster.mirroring import write
+from tests.cluster.mirroring import values, write
 from tests.cluster.reference_face import Face, common_end, epoch_end, face, state, topic_meta
 from tests.cluster.reference_run import identical
 
@@ -161,6 +161,9 @@ def test_a_failback_by_processes_on_the_old_source(pair: RunningTopology, topic:
             assert (await on_a.create(back), await on_a.start(back, topic)) == (0, 0)
             await on_a.until(back, topic, PARTITIONS, MIRRORING)
             await identical(pair, topic, range(PARTITIONS))
+            for p in range(PARTITIONS):
+                there_now = await asyncio.to_thread(values, a.bootstrap, topic, partition=p)
+                assert there_now == [f"{tag}/{p}/{n}" for tag in ("first", "kept") for n in range(10)]
             await stopped(on_a, back, topic)
             found = await cuts(pair, on_a, topic, "B", "A")
             assert found == await truth(pair, topic)

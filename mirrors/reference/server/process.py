@@ -116,9 +116,9 @@ class MirrorProcess:
             self._keep(part.keep())
         for loop in self.control.loops():
             self._keep(loop)
-        await self.control.start()
         if self.settings.mirroring_api:
             self.mirroring_api.serve(self.server)
+        await self.control.start()
 
     async def run(self) -> None:
         """Start, and run until cancelled."""
