@@ -41,9 +41,11 @@ class Forwarding:
         self._pool.close()
 
     async def _send(self, process: int, address: Address, body: Body) -> list[str]:
+        connection = self._pool.get(address)
         try:
-            answer: TopicsResponse | DeleteClusterMirrorResponse = await self._pool.get(address).call(body)
+            answer: TopicsResponse | DeleteClusterMirrorResponse = await connection.call(body)
         except WireError as error:
+            connection.close()  # a process that has just come up may offer more now than when it was asked what it has
             return [f"process {process}: {error}"]
         results = [(answer.error_code, answer.error_message)]
         if isinstance(answer, TopicsResponse):
