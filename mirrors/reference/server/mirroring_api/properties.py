@@ -17,8 +17,10 @@ from kio.static.primitive import i8, i32Timedelta
 from harness.core.errors import MirrorError
 from harness.wire import frames
 from harness.wire.cluster_mirror_api import CONFIG_RESOURCE
+from harness.wire.frames import WireError
 from harness.wire.server import Handler, Request
 from mirrors.reference.server.entities import kinds_of, make
+from mirrors.reference.server.mirroring_api.known_mirrors import KnownMirrors
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.model import MirrorConfig
 from mirrors.reference.server.state_store import StateStore
@@ -83,7 +85,8 @@ def _pattern(text: str) -> str:
 class PropertyRequests:
     """Answers the part of a request that is about mirrors; a real broker answers the rest."""
 
-    def __init__(self, mirrors: Mirrors, store: StateStore) -> None:
+    def __init__(self, mirrors: Mirrors, store: StateStore, known: KnownMirrors) -> None:
+        self._known = known
         self._mirrors = mirrors
         self._store = store
 
@@ -109,6 +112,7 @@ class PropertyRequests:
         own = [one for one in asked.resources if int(one.resource_type) == CONFIG_RESOURCE]
         if not own:
             return await handler(request)
+        await self._known.refresh()
         ours = tuple([await answer(request, asked, one) for one in own])
         rest = tuple(one for one in asked.resources if one not in own)
         response = frames.response_type(request.api_key, request.version)
@@ -153,7 +157,7 @@ class PropertyRequests:
         if error is None:
             try:
                 await self._alter(name, resource.configs, only_check=bool(asked.validate_only))
-            except MirrorError as refused:
+            except (MirrorError, WireError) as refused:
                 error = str(refused)
         return kinds.AlterConfigsResourceResponse(
             error_code=ErrorCode.invalid_request if error else ErrorCode.none,

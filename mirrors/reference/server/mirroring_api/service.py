@@ -35,7 +35,7 @@ class MirroringApi:
     ) -> None:
         known = KnownMirrors(mirrors, peers)
         self._forwarding = Forwarding(lifecycle.hub.me, peers, snapshots)
-        self._properties = PropertyRequests(mirrors, lifecycle.store)
+        self._properties = PropertyRequests(mirrors, lifecycle.store, known)
         self._mirrors = MirrorRequests(operations, lifecycle, known, self._properties, self._forwarding)
         self._topics = TopicRequests(operations, mirrors, lifecycle, peers, known, self._forwarding)
 
