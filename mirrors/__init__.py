@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from harness import __version__
 from harness.core.errors import UsageError
 from mirrors.mm2 import config as mm2_config
+from mirrors.native import config as native_config
 from mirrors.reference.driver import config as reference_config
 from mirrors.reference.server.steps import RECONCILE, START, STOP, steps_of
 from mirrors.site import CrashSteps, MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
@@ -64,6 +65,12 @@ def _make_reference(context: MirrorContext) -> Mirror:
     return ReferenceMirror(context)
 
 
+def _make_native(context: MirrorContext) -> Mirror:
+    from mirrors.native.driver import NativeMirror
+
+    return NativeMirror(context)
+
+
 def _designs_of_reference(verbose: bool) -> list[dict[str, Any]]:
     from mirrors.reference.driver.promise import listing
 
@@ -94,6 +101,20 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         designs=_designs_of_reference,
         crash_steps=CrashSteps(start=steps_of(START), stop=steps_of(STOP), source_loss=steps_of(RECONCILE)),
         version=lambda _: __version__,
+    ),
+    "native": MirrorSpec(
+        name="native",
+        description="Cluster Mirroring (KIP-1279) within the brokers of a build of its authors' branch",
+        contracts=native_config.CONTRACTS,
+        options=native_config.option_docs(),
+        check=native_config.check,
+        make=_make_native,
+        in_brokers=True,
+        broker_config=native_config.broker_config,
+        format_features=native_config.FORMAT_FEATURES,
+        class_in_brokers=native_config.CLASS_OF_BUILD,
+        fails_back=True,
+        version=lambda images: images.brokers(source=False).kafka_version,
     ),
     "external": MirrorSpec(
         name="external",

@@ -69,12 +69,13 @@ class MirrorSite(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorContext:
-    """The arguments of a driver."""
+    """The arguments of a driver. image: of the destination's brokers, for messages."""
 
     source: Cluster
     destination: Cluster
     site: MirrorSite
     settings: MirrorSettings
+    image: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,10 @@ class MirrorSpec:
     contracts: names it can be judged by, the default first. options: name → what it does. check: validates settings
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
     harness.clusters.docker.images.ImageSet that its processes run in. registers: they join the destination as brokers,
-    and use only the source's link. fails_back: it can mirror back over the old source's log. design: `--design`
+    and use only the source's link. in_brokers: it runs within the destination's brokers, which use only the source's
+    link; for it the clusters get broker_config (number of brokers and options → configuration of every node) and are
+    formatted with format_features, and their image has to have class_in_brokers (a path in the jars of Kafka's
+    clients), which our own images lack. fails_back: it can mirror back over the old source's log. design: `--design`
     arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. designs: what there
     is to choose, as rows of `shatter list designs`. contract: options
     and the texts of files that they name → the contract; None: the first one. crash_steps: where its processes can be
@@ -115,6 +119,10 @@ class MirrorSpec:
     make: Callable[[MirrorContext], Mirror]
     image: str = "mirror"
     registers: bool = False
+    in_brokers: bool = False
+    broker_config: Callable[[int, Mapping[str, str]], Mapping[str, str]] = lambda _brokers, _options: {}
+    format_features: Mapping[str, str] = field(default_factory=dict)
+    class_in_brokers: str = ""
     fails_back: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
     designs: Callable[[bool], list[dict[str, Any]]] = lambda _verbose: []

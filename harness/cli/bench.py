@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from harness.cli.interrupted_checks import cut_short
 from harness.cli.judging import Spark, check_run, own_fault, show_softly
-from harness.core.errors import EXIT_UNKNOWN, ShatterError
+from harness.core.errors import EXIT_UNKNOWN, ImageError, ShatterError
 from harness.core.plain import plain
 from harness.core.progress import RichDisplay, phase
 from harness.core.signals import Interrupts
@@ -41,6 +42,7 @@ class Bench:
         self.spark = Spark(master)
         self.interrupts = Interrupts()
         self._images: dict[tuple[str | None, ...], ImageSet] = {}
+        self._looked_into: dict[str, bool] = {}  # image → whether its brokers have the mirror
 
     def images(
         self, kafka_image: str | None, *, source_image: str | None = None, destination_image: str | None = None
@@ -132,6 +134,7 @@ class Bench:
                     source_image=plan.spec.source_image,
                     destination_image=plan.spec.destination_image,
                 )
+                self._check_brokers(plan, images)
             run = run_test(
                 plan, images=images, out=self.out, display=display, interrupts=self.interrupts, keep=self.keep
             )
@@ -147,6 +150,23 @@ class Bench:
             ended = run.why or "the run came to its end, and the command was interrupted before it was judged"
             return outcome("unknown" if run.error is None else "failed", f"{ended}; {_judges(run)}", run=run.folder)
         return run
+
+    def _check_brokers(self, plan: RunPlan, images: ImageSet) -> None:
+        """Raises: ImageError naming the image and the fix when the mirror is part of brokers that do not have it."""
+        from harness.clusters.docker.clients import connect
+        from harness.clusters.docker.image_contents import client_library_has
+        from harness.run.plan import images_of_mirror
+
+        for image in images_of_mirror(plan, images):
+            if image not in self._looked_into:
+                with closing(connect()) as client:
+                    self._looked_into[image] = client_library_has(client, image, plan.mirror.class_in_brokers)
+            if not self._looked_into[image]:
+                raise ImageError(
+                    f"image {image} holds stock brokers: mirror {plan.mirror.name} needs a build of Kafka that has "
+                    f"{plan.mirror.class_in_brokers.rpartition('/')[2]}; name its image with --kafka-image, "
+                    "`shatter images --kafka-tgz FILE` makes one of a release archive"
+                )
 
     def _judge(
         self, run: RunResult, display: RichDisplay, outcome: Outcome, cut: Callable[[TestOutcome], int]
@@ -186,7 +206,12 @@ def run_all(
     """Run tests one after the other. after: called with all outcomes so far, before the first test and after each.
 
     cut: called with them all when a signal cuts a check short, just before this process ends; gives the exit code.
+    Raises: UsageError, before the first test, for one whose mirror needs an image that none was named for.
     """
+    from harness.run.plan import check_images
+
+    for plan in plans:
+        check_images(plan)
     outcomes: list[TestOutcome] = []
 
     def rest(begin: int) -> list[TestOutcome]:

@@ -139,9 +139,9 @@ def _draw(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario, topics: Sequen
         topics=tuple(topic.name for topic in topics),
         partitions=spec.partitions,
         separate_controllers=bool(spec.controllers),
-        mirror_nodes=spec.mirror_nodes * len(scenario.routes),
+        mirror_nodes=0 if mirror.in_brokers else spec.mirror_nodes * len(scenario.routes),
         replication=spec.replication,
-        links=tuple({source for source, _ in scenario.routes}) if mirror.registers else None,
+        links=tuple({source for source, _ in scenario.routes}) if mirror.registers or mirror.in_brokers else None,
         crash_points=_crash_points(spec, mirror, scenario),
     )
     return draw(spec.nemesis, shape, seed=spec.seed, load_s=spec.time_limit)
@@ -218,7 +218,7 @@ def _workload_options(spec: TestSpec) -> WorkloadOptions:
 
 def topology_spec(plan: RunPlan, images: ImageSet, run_id: str, *, keep: bool) -> TopologySpec:
     """The clusters and toxiproxy of a test."""
-    spec = plan.spec
+    spec, mirror, prepared = plan.spec, plan.mirror, _prepared(plan)
     hosts = {name: _mirror_hosts(plan, name) for name in plan.scenario.clusters}
     return TopologySpec(
         run_id=run_id,
@@ -232,15 +232,53 @@ def topology_spec(plan: RunPlan, images: ImageSet, run_id: str, *, keep: bool) -
                 config={
                     **(AUTHORIZER if spec.authorizer else {}),
                     **BROKERS[spec.cleanup_policy],
+                    **(mirror.broker_config(spec.brokers, spec.mirror_options) if name in prepared else {}),
                     **spec.broker_config_of(name),
                 },
-                format_features=spec.format_feature,
+                format_features={**(mirror.format_features if name in prepared else {}), **spec.format_feature},
                 image=images.brokers(source=name == plan.source).name,
             )
             for name in plan.scenario.clusters
         ),
         keep=keep,
     )
+
+
+def _prepared(plan: RunPlan) -> tuple[str, ...]:
+    """Letters of the clusters that are set up for a mirror within brokers.
+
+    They are the destinations, and the source unless it has an image of its own, which may not know the features.
+    """
+    if plan.spec.source_image is None:
+        return plan.scenario.clusters
+    return tuple(sorted(plan.scenario.destinations))
+
+
+def check_images(plan: RunPlan) -> None:
+    """Raises: UsageError where the mirror is part of brokers that no image was named for: our own are stock brokers."""
+    if not plan.mirror.in_brokers:
+        return
+    spec = plan.spec
+    for cluster in sorted(plan.scenario.destinations):
+        own, option = (
+            (spec.source_image, "--source-image")
+            if cluster == plan.source
+            else (spec.destination_image, "--destination-image")
+        )
+        if not (own or spec.kafka_image):
+            raise UsageError(
+                f"test {spec.name}: mirror {plan.mirror.name} is part of the brokers of cluster {cluster}, and no "
+                f"release of Kafka has it; name the image of a build that has it with --kafka-image or {option}: "
+                "`shatter images --kafka-tgz FILE` makes one of a release archive (./gradlew releaseTarGz)"
+            )
+
+
+def images_of_mirror(plan: RunPlan, images: ImageSet) -> tuple[str, ...]:
+    """Names of the images whose brokers have to have the mirror; none for a mirror with processes of its own."""
+    if not plan.mirror.in_brokers:
+        return ()
+    brokers = (images.brokers(source=cluster == plan.source) for cluster in sorted(plan.scenario.destinations))
+    return tuple(dict.fromkeys(image.name for image in brokers))
 
 
 def _mirror_hosts(plan: RunPlan, cluster: str) -> tuple[int, ...]:

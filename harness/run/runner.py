@@ -157,7 +157,13 @@ class _Run:
         )
         source, destination = route
         return plan.mirror.make(
-            MirrorContext(source=clusters[source], destination=clusters[destination], site=site, settings=plan.settings)
+            MirrorContext(
+                source=clusters[source],
+                destination=clusters[destination],
+                site=site,
+                settings=plan.settings,
+                image=images.brokers(source=destination == plan.source).name,
+            )
         )
 
     def warm_up(self) -> None:

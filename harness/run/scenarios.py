@@ -71,6 +71,11 @@ class Scenario:
         return tuple(sorted({letter for route in self.routes for letter in route}))
 
     @property
+    def destinations(self) -> frozenset[str]:
+        """Letters of the clusters that are mirrored to."""
+        return frozenset(destination for _, destination in (*self.routes, *self.later))
+
+    @property
     def fails_back(self) -> bool:
         """Whether a mirror is started in the direction opposite to another."""
         return any((destination, source) in self.routes for source, destination in self.later)

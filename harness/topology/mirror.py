@@ -26,6 +26,7 @@ class Capability(StrEnum):
     ABORTED_DATA = "aborted_data"  # aborted records and markers are mirrored
     EXACTLY_ONCE = "exactly_once"
     PID_RESET_HONOURED = "pid_reset_honoured"
+    CUT_BY_EPOCH = "cut_by_epoch"  # a stop is cut where the last mirrored epoch ends, not at an offset
 
 
 @dataclass(frozen=True)

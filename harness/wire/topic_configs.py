@@ -15,7 +15,7 @@ from kio.static.primitive import i8
 from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
 
-_TOPIC: Final = i8(2)
+TOPIC: Final = 2
 _SET_BY_TOPIC: Final = 1
 _SET, _DELETE = i8(0), i8(1)
 
@@ -24,7 +24,7 @@ def own_entries(topics: Iterable[str]) -> describe.DescribeConfigsRequest:
     """The request for the entries of topics."""
     return describe.DescribeConfigsRequest(
         resources=tuple(
-            describe.DescribeConfigsResource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)
+            describe.DescribeConfigsResource(resource_type=i8(TOPIC), resource_name=topic, configuration_keys=None)
             for topic in sorted(set(topics))
         )
     )
@@ -43,16 +43,18 @@ def entries_in(answer: DescribeConfigsResponse) -> dict[str, dict[str, str]]:
     }
 
 
-def alteration(topic: str, entries: Mapping[str, str | None]) -> alter.IncrementalAlterConfigsRequest:
-    """The request that sets entries of one topic; None removes one."""
+def alteration(
+    name: str, entries: Mapping[str, str | None], *, resource_type: int = TOPIC
+) -> alter.IncrementalAlterConfigsRequest:
+    """The request that sets entries of one topic (or another resource); None removes one."""
     return alter.IncrementalAlterConfigsRequest(
         resources=(
             alter.AlterConfigsResource(
-                resource_type=_TOPIC,
-                resource_name=topic,
+                resource_type=i8(resource_type),
+                resource_name=name,
                 configs=tuple(
-                    alter.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
-                    for name, value in sorted(entries.items())
+                    alter.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+                    for key, value in sorted(entries.items())
                 ),
             ),
         ),

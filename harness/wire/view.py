@@ -79,9 +79,6 @@ class ClusterView:
         CONSUMER, LATEST is the high watermark (read_committed: the last stable offset); with DEBUGGING_REPLICA it
         is this replica's log end. Raises: WireError when the broker is unknown or does not answer.
         """
-        address = self._brokers.get(broker)
-        if address is None:
-            raise WireError(f"broker {broker} is not in the metadata")
         by_topic: dict[str, list[list_offsets.ListOffsetsPartition]] = {}
         for (topic, partition), epoch in epochs.items():
             by_topic.setdefault(topic, []).append(
@@ -96,7 +93,7 @@ class ClusterView:
                 list_offsets.ListOffsetsTopic(name=TopicName(t), partitions=tuple(p)) for t, p in by_topic.items()
             ),
         )
-        answer = self._client(address).call(request)
+        answer = self.ask_broker(broker, request)
         return {
             (str(topic.name), int(part.partition_index)): int(part.offset)
             for topic in answer.topics
@@ -117,6 +114,13 @@ class ClusterView:
             except WireError:
                 continue
         return ends
+
+    def ask_broker(self, broker: int, request: Any) -> Any:
+        """One request to one broker. Raises: WireError when the broker is unknown or does not answer."""
+        address = self._brokers.get(broker)
+        if address is None:
+            raise WireError(f"broker {broker} is not in the metadata")
+        return self._client(address).call(request)
 
     def ask_all(self, request: Any) -> tuple[list[Any], list[str]]:
         """One request to every broker of the cluster: (the answers that came, why others did not).

@@ -26,6 +26,7 @@ USED_ELSEWHERE = {
     "processed": "a column of op_records",
     "real_replicas": "a key of the mirror's stored records",
     "vh": "packed by its name",
+    "__init_subclass__": "Python calls it",
     "gate": "a command",
     "export": "a command",
     "report_command": "a command",

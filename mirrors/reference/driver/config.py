@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from harness.core.errors import UsageError
 from harness.core.hints import closest
+from mirrors import options as mirror_options
+from mirrors.options import option
 from mirrors.reference.driver.promise import contract_of
 from mirrors.reference.server.design import PRESETS, design_values, parse_design
 from mirrors.reference.server.settings import settings_from
@@ -22,74 +24,50 @@ CONTRACTS: Final = (f"{_FAMILY}/{_DEFAULT}", *(f"{_FAMILY}/{preset}" for preset 
 CONFIG_PATH: Final = "/etc/shatterproof/mirror.json"
 
 
-def _option(default: Any, doc: str) -> Any:
-    return field(default=default, metadata={"doc": doc})
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReferenceOptions:
     """Options for the user in addition to the design, as `--mirror-option NAME=VALUE`. Periods in seconds, sizes in
     bytes."""
 
-    groups: str = _option(".*", "regular expression of the groups whose offsets are synced")
-    exclude_groups: str = _option("$^", "regular expression of groups that are left out")
-    acls: str = _option(".*", "regular expression of the principals whose ACLs are synced")
-    exclude_configs: str = _option("", "topic configurations that are not synced, comma-separated")
-    group_sync_s: float = _option(1.0, "period of the sync of group offsets")
-    config_sync_s: float = _option(1.0, "period of the sync of topic configurations")
-    acl_sync_s: float = _option(1.0, "period of the sync of ACLs")
-    discovery_s: float = _option(1.0, "how often new topics and partitions of the source are looked for")
-    lag_s: float = _option(4.0, "how long a follower may lag before it leaves the in-sync set")
-    drain_s: float = _option(5.0, "how long a stop waits for followers to catch up")
-    budget: int = _option(10 * 1024 * 1024, "bytes held per follower")
-    state_partitions: int = _option(50, "partitions of the mirror's state topic")
-    crash_at: str = _option("", "kill a process once, at this step of a stop or a start; the driver starts it again")
+    groups: str = option(".*", "regular expression of the groups whose offsets are synced")
+    exclude_groups: str = option("$^", "regular expression of groups that are left out")
+    acls: str = option(".*", "regular expression of the principals whose ACLs are synced")
+    exclude_configs: str = option("", "topic configurations that are not synced, comma-separated")
+    group_sync_s: float = option(1.0, "period of the sync of group offsets")
+    config_sync_s: float = option(1.0, "period of the sync of topic configurations")
+    acl_sync_s: float = option(1.0, "period of the sync of ACLs")
+    discovery_s: float = option(1.0, "how often new topics and partitions of the source are looked for")
+    lag_s: float = option(4.0, "how long a follower may lag before it leaves the in-sync set")
+    drain_s: float = option(5.0, "how long a stop waits for followers to catch up")
+    budget: int = option(10 * 1024 * 1024, "bytes held per follower")
+    state_partitions: int = option(50, "partitions of the mirror's state topic")
+    crash_at: str = option("", "kill a process once, at this step of a stop or a start; the driver starts it again")
 
 
-_FIELDS: Final = {f.name: f for f in fields(ReferenceOptions)}
 _IN_MIRROR: Final = ("groups", "exclude_groups", "acls")
 _DRIVER: Final = ("exclude_configs", "crash_at")
 
 
 def option_docs() -> Mapping[str, str]:
     """Name of each `--mirror-option` → what it does and its default."""
-    return {name: f"{f.metadata['doc']}; default {f.default or 'none'}" for name, f in _FIELDS.items()}
+    return mirror_options.option_docs(ReferenceOptions)
 
 
 def parse_options(given: Mapping[str, str]) -> ReferenceOptions:
     """Validate `NAME=VALUE` pairs. Raises: UsageError naming the option and the fix."""
-    values: dict[str, Any] = {}
-    for name, text in given.items():
-        known = name.replace("-", "_")
-        if known not in _FIELDS:
-            raise UsageError(f"mirror reference has no option {name!r}; {closest(name, list(_FIELDS))}")
-        values[known] = _value(known, text)
-    options = ReferenceOptions(**values)
-    if options.crash_at and options.crash_at not in STEPS:
+    parsed = mirror_options.parse_options("reference", ReferenceOptions, given)
+    if parsed.crash_at and parsed.crash_at not in STEPS:
         raise UsageError(
-            f"mirror option crash_at: there is no step {options.crash_at!r}; {closest(options.crash_at, STEPS)}"
+            f"mirror option crash_at: there is no step {parsed.crash_at!r}; {closest(parsed.crash_at, STEPS)}"
         )
     for name in _IN_MIRROR:
         try:
-            re.compile(getattr(options, name))
+            re.compile(getattr(parsed, name))
         except re.error as error:
             raise UsageError(
-                f"mirror option {name}: {getattr(options, name)!r} is not a regular expression: {error}"
+                f"mirror option {name}: {getattr(parsed, name)!r} is not a regular expression: {error}"
             ) from error
-    return options
-
-
-def _value(name: str, text: str) -> Any:
-    kind: type[Any] = type(_FIELDS[name].default)
-    try:
-        value = kind(text)
-    except ValueError:
-        raise UsageError(
-            f"mirror option {name} is {text!r}; it must be a number such as {_FIELDS[name].default}"
-        ) from None
-    if kind is not str and value <= 0:
-        raise UsageError(f"mirror option {name} is {text}; it must be above 0")
-    return value
+    return parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +125,7 @@ def process_settings(
         "design": dict(design),
         "mirrors": [dict(mirror)],
     }
-    own = [name for name in _FIELDS if name not in (*_IN_MIRROR, *_DRIVER)]
+    own = [f.name for f in fields(ReferenceOptions) if f.name not in (*_IN_MIRROR, *_DRIVER)]
     values |= {name: getattr(options, name) for name in own}
     settings_from(values)
     return values
