@@ -1,7 +1,7 @@
 """The driver of the authors' Cluster Mirroring on stock brokers: processes of the reference mirror serve its requests.
 
-The driver runs unchanged. Its destination's bootstrap servers begin with the processes, which are brokers of that
-cluster, too, and the only ones that offer the requests.
+The driver runs unchanged. Its destination's bootstrap servers are the processes, which are brokers of that cluster, too,
+and the only ones that offer the requests.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ class FaceProcesses:
 
 
 class _Joined:
-    """A cluster whose bootstrap servers begin with processes that have joined it."""
+    """A cluster whose bootstrap servers are processes that have joined it."""
 
     def __init__(self, cluster: Cluster, addresses: Sequence[str]) -> None:
         self._cluster = cluster
-        self.bootstrap = ",".join([*addresses, cluster.bootstrap])
+        self.bootstrap = ",".join(addresses)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
