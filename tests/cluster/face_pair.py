@@ -1,7 +1,7 @@
 """The driver of the authors' Cluster Mirroring on stock brokers: processes of the reference mirror serve its requests.
 
-The driver runs unchanged. Its destination's bootstrap servers are the processes, which are brokers of that cluster, too,
-and the only ones that offer the requests.
+The driver runs unchanged. Its destination's bootstrap servers are the processes, which are brokers of that cluster,
+too, and the only ones that offer the requests.
 """
 
 from __future__ import annotations
