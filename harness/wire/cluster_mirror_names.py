@@ -1,17 +1,15 @@
-"""Names of Cluster Mirroring (KIP-1279) that differ between builds, by the name that this package uses.
-
-The first alias that a build has counts; which it has is found by `known_name` in what it lists itself.
-"""
+"""Names of Cluster Mirroring (KIP-1279) that differ between builds, by the name that this package uses."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-# settings of brokers and mirrors → their names, newest first
+# settings of brokers, mirrors and topics → their names, newest first
 SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "mirror.acl.include": ("mirror.acl.include", "mirror.acls.include"),
-    "mirror.acl.exclude": ("mirror.acl.exclude", "mirror.acls.exclude"),
+    "mirror.groups.include": ("mirror.groups.include", "mirror.group.include"),
+    "mirror.groups.exclude": ("mirror.groups.exclude", "mirror.group.exclude"),
     "mirror.support.unclean.leader.election": (
         "mirror.support.unclean.leader.election",
         "mirror.unclean.leader.election.enable",
@@ -21,10 +19,9 @@ SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
         "mirror.state.topic.replication.factor",
         "mirror.topic.replication.factor",
     ),
-    "mirror.topic.properties.exclude": ("mirror.topic.properties.exclude", "mirror.properties.exclude"),
 }
 
-# states that builds report → states of harness.wire.cluster_mirror_api.State, or one of these themselves
+# states that some builds report → states of harness.wire.cluster_mirror_api.State that stand for them
 STATES: Final[Mapping[str, str]] = {
     "PREPARING": "LOG_TRUNCATION",
     "TRUNCATING": "LOG_TRUNCATION",
@@ -32,6 +29,6 @@ STATES: Final[Mapping[str, str]] = {
 }
 
 
-def known_name(setting: str, listed: Collection[str]) -> str | None:
-    """The name that a build has for a setting, by the names that it lists; None when it has none of them."""
-    return next((name for name in SETTINGS.get(setting, (setting,)) if name in listed), None)
+def names_of(setting: str) -> tuple[str, ...]:
+    """The names of a setting, the first of which is the one used here."""
+    return SETTINGS.get(setting, (setting,))

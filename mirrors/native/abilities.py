@@ -49,8 +49,8 @@ def capabilities(found: Found) -> dict[Capability, Support]:
     yes, filters = Support(True), found.filters
     levels = [one.level for one in found.brokers.values() if not one.missing]
     reset = bool(levels) and min(levels) > 0
-    groups = filters.lacks("mirror.groups.include")
-    acls = filters.lacks("mirror.acl.include")
+    groups = filters.refused.get("mirror.groups.include", "")
+    acls = filters.refused.get("mirror.acl.include", "")
     return {
         Capability.OFFSET_IDENTITY: yes,
         Capability.TOPIC_ID: _seen(found.same_ids, "its topics have other ids than the source's"),

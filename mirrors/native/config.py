@@ -8,8 +8,9 @@ from typing import Final
 
 from harness.core.errors import UsageError
 from harness.wire.cluster_mirror_api import LEVEL_FEATURE
-from harness.wire.cluster_mirror_names import SETTINGS
+from harness.wire.cluster_mirror_names import names_of
 from mirrors import options as mirror_options
+from mirrors.native.filters import UNCLEAN
 from mirrors.options import option
 from mirrors.site import MirrorSettings
 
@@ -67,7 +68,7 @@ def broker_config(brokers: int, given: Mapping[str, str]) -> dict[str, str]:
         "mirror.state.topic.num.partitions": str(chosen.state_partitions),
         "mirror.state.topic.replication.factor": str(min(3, brokers)),
     }
-    named = {alias: value for name, value in wanted.items() for alias in SETTINGS.get(name, (name,))}
+    named = {alias: value for name, value in wanted.items() for alias in names_of(name)}
     return {"unstable.api.versions.enable": "true", "unstable.feature.versions.enable": "true", **named}
 
 
@@ -77,6 +78,6 @@ def mirror_settings(chosen: NativeOptions) -> dict[str, str]:
         "mirror.groups.include": chosen.groups,
         "mirror.groups.exclude": chosen.exclude_groups,
         "mirror.acl.include": chosen.acls,
-        "mirror.support.unclean.leader.election": chosen.unclean,
+        UNCLEAN: chosen.unclean,
     }
     return wanted | ({"mirror.topic.properties.exclude": chosen.exclude_configs} if chosen.exclude_configs else {})

@@ -30,7 +30,7 @@ from mirrors.native.abilities import Found, capabilities, check_brokers
 from mirrors.native.administration import Administration
 from mirrors.native.brokers import Brokers
 from mirrors.native.changes import StartedTopics, begin, reached, repeated, stopped
-from mirrors.native.filters import set_filters, set_on_topics
+from mirrors.native.filters import UNCLEAN, set_filters, set_on_topics
 from mirrors.native.requests import Refusal
 from mirrors.native.rows import Partition, Row, shown
 from mirrors.native.statuses import status_of, unknown
@@ -42,7 +42,6 @@ _STATE_S: Final = 60.0  # until the topic of the mirrors' states can be used
 _STARTED_S: Final = 60.0
 _CUT_S: Final = 20.0
 _POLL_S: Final = 0.3
-_UNCLEAN: Final = "mirror.support.unclean.leader.election"
 
 S = PartitionState
 
@@ -241,9 +240,9 @@ class NativeMirror(DrivenMirror):
     def _set_filters(self, topics: Sequence[str]) -> None:
         found = set_filters(self._changes.brokers.view, self.mirror, config.mirror_settings(self.options))
         self._found = replace(self._found, filters=found)
-        if found.lacks(_UNCLEAN):  # in some builds it belongs to the topics, of the source to begin with
+        if UNCLEAN in found.refused:  # in some builds it belongs to the topics, of the source to begin with
             with contextlib.closing(ClusterView(self._source.bootstrap)) as source:
-                self._unclean_why = set_on_topics(source, topics, _UNCLEAN, self.options.unclean)
+                self._unclean_why = set_on_topics(source, topics, UNCLEAN, self.options.unclean)
 
     def _learn(self, there: StartedTopics) -> None:
         """What is known only of topics that are mirrored."""
@@ -285,5 +284,6 @@ class NativeMirror(DrivenMirror):
         rows = [str(status.state) + (f" ({status.error})" if status.error else "") for status in self.describe()]
         counted = [f"{rows.count(row)} × {row}" for row in dict.fromkeys(rows)]
         filters = self._found.filters
-        notes = [*filters.refused.values(), filters.why_not, self._unclean_why]
+        refused = [why for setting, why in filters.refused.items() if setting != UNCLEAN]
+        notes = [*refused, filters.unreadable, self._unclean_why]
         return "; ".join([f"partitions: {', '.join(counted) or 'none known'}", *filter(None, notes)])

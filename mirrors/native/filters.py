@@ -1,7 +1,7 @@
 """Settings of a mirror (configuration resource CLUSTER_MIRROR): read, compared with what is wanted, and set.
 
-Builds name some of them differently: the name that the build itself lists counts. A setting that it lists under no
-name is one that it does not have.
+Builds name some of them differently: the name that the build itself lists counts. One that it does not list is tried by
+each of its names; a build that refuses all of them does not have it. In some builds a setting belongs to topics.
 """
 
 from __future__ import annotations
@@ -16,37 +16,36 @@ from kio.static.primitive import i8
 
 from harness.wire import topic_configs
 from harness.wire.cluster_mirror_api import CONFIG_RESOURCE
-from harness.wire.cluster_mirror_names import SETTINGS, known_name
+from harness.wire.cluster_mirror_names import names_of
 from harness.wire.frames import WireError
 from harness.wire.view import ClusterView
+
+UNCLEAN: Final = "mirror.support.unclean.leader.election"
+_OF_TOPICS: Final = frozenset({UNCLEAN})  # unless a build lists it among a mirror's settings
+_RESOURCE: Final = i8(CONFIG_RESOURCE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """The settings as the build has them. listed: name → value, None when they cannot be read (why_not).
+    """What became of the wanted settings. unreadable: why they cannot be read; refused: setting → why not."""
 
-    refused: setting → why the build did not accept its value.
-    """
-
-    listed: Mapping[str, str | None] | None = None
-    why_not: str = ""
+    unreadable: str = ""
     refused: Mapping[str, str] = field(default_factory=dict)
 
-    def lacks(self, setting: str) -> str:
-        """Why a setting is not as it was wanted; empty when it is, or when that is not known."""
-        if setting in self.refused:
-            return self.refused[setting]
-        if self.listed is not None and known_name(setting, self.listed) is None:
-            return f"this build lists no setting {setting} of a mirror"
-        return ""
 
+def names_to_try(listed: Mapping[str, str | None], wanted: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Setting → the names under which to set it, of those that are not as wanted. listed: the build's own.
 
-def differing(listed: Mapping[str, str | None], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Setting → its name in the build, of those that the build has with another value."""
-    names = {setting: known_name(setting, listed) for setting in wanted}
-    return {
-        setting: name for setting, name in names.items() if name is not None and (listed[name] or "") != wanted[setting]
-    }
+    Nothing is tried for a setting that the build does not list and whose wanted value is empty.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for setting, value in wanted.items():
+        own = [name for name in names_of(setting) if name in listed]
+        if own and (listed[own[0]] or "") != value:
+            found[setting] = (own[0],)
+        elif not own and value:
+            found[setting] = () if setting in _OF_TOPICS else names_of(setting)
+    return found
 
 
 def set_filters(view: ClusterView, mirror: str, wanted: Mapping[str, str]) -> Filters:
@@ -54,53 +53,48 @@ def set_filters(view: ClusterView, mirror: str, wanted: Mapping[str, str]) -> Fi
     try:
         listed = _listed(view.ask_any(_request(mirror)))
     except WireError as error:
-        return Filters(why_not=str(error))
+        return Filters(unreadable=f"the settings of mirror {mirror} cannot be read: {error}")
     refused = {}
-    for setting, name in differing(listed, wanted).items():
-        entries = {name: wanted[setting]}
+    for setting, names in names_to_try(listed, wanted).items():
+        why = _first_accepted(view, mirror, names, wanted[setting], resource_type=CONFIG_RESOURCE)
+        if why is not None:
+            refused[setting] = f"mirror {mirror} has no setting {setting} in this build{f' ({why})' if why else ''}"
+    return Filters(refused=refused)
+
+
+def set_on_topics(view: ClusterView, topics: Iterable[str], setting: str, value: str) -> str:
+    """Give topics a setting; returns why that is not possible, else empty."""
+    for topic in topics:
+        why = _first_accepted(view, topic, names_of(setting), value, resource_type=topic_configs.TOPIC)
+        if why is not None:
+            return why
+    return ""
+
+
+def _first_accepted(
+    view: ClusterView, resource: str, names: Iterable[str], value: str, *, resource_type: int
+) -> str | None:
+    """Set the first of these names that is accepted; returns why none was, None if one was."""
+    why = ""
+    for name in names:
+        request = topic_configs.alteration(resource, {name: value}, resource_type=resource_type)
         try:
-            answer = view.ask_any(topic_configs.alteration(mirror, entries, resource_type=CONFIG_RESOURCE))
+            topic_configs.check_altered(resource, view.ask_any(request))
         except WireError as error:
-            refused[setting] = str(error)
-            continue
-        one = answer.responses[0]
-        if one.error_code is not ErrorCode.none:
-            why = f"{one.error_code.name.upper()} {one.error_message or ''}".strip()
-            refused[setting] = f"the build refused {name}={wanted[setting]} of mirror {mirror}: {why}"
-    return Filters(listed=listed, refused=refused)
-
-
-_RESOURCE: Final = i8(CONFIG_RESOURCE)
+            why = str(error)
+        else:
+            return None
+    return why
 
 
 def _request(mirror: str) -> describe.DescribeConfigsRequest:
-    return describe.DescribeConfigsRequest(
-        resources=(
-            describe.DescribeConfigsResource(resource_type=_RESOURCE, resource_name=mirror, configuration_keys=None),
-        )
-    )
+    resource = describe.DescribeConfigsResource(resource_type=_RESOURCE, resource_name=mirror, configuration_keys=None)
+    return describe.DescribeConfigsRequest(resources=(resource,))
 
 
 def _listed(answer: Any) -> dict[str, str | None]:
     """Raises: WireError when the settings are not given."""
     one = answer.results[0]
     if one.error_code is not ErrorCode.none:
-        why = f"{one.error_code.name.upper()} {one.error_message or ''}".strip()
-        raise WireError(f"the settings of mirror {one.resource_name} cannot be read: {why}")
+        raise WireError(f"{one.error_code.name.upper()} {one.error_message or ''}".strip())
     return {str(entry.name): None if entry.value is None else str(entry.value) for entry in one.configs}
-
-
-def set_on_topics(view: ClusterView, topics: Iterable[str], setting: str, value: str) -> str:
-    """Give topics a setting, for builds in which it belongs to topics; returns why that is not possible, else empty."""
-    why = ""
-    for topic in topics:
-        for name in SETTINGS.get(setting, (setting,)):
-            try:
-                topic_configs.check_altered(topic, view.ask_any(topic_configs.alteration(topic, {name: value})))
-            except WireError as error:
-                why = str(error)
-            else:
-                break
-        else:
-            return why
-    return ""

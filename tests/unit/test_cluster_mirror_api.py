@@ -15,7 +15,7 @@ from harness.wire import cluster_mirror_api as api
 from harness.wire.addresses import Address
 from harness.wire.aio import Connection
 from harness.wire.client import WireClient, WireError
-from harness.wire.cluster_mirror_names import SETTINGS, STATES, known_name
+from harness.wire.cluster_mirror_names import SETTINGS, STATES, names_of
 from harness.wire.entity_table import Entity, EntityError, decode, decode_whole, encode
 from harness.wire.frames import api_name, encode_request, known_versions, request_type, response_header, response_type
 from harness.wire.server import Request, WireServer
@@ -349,10 +349,8 @@ def test_our_server_decodes_them_and_both_clients_read_its_answers() -> None:
 
 
 def test_names_that_differ_between_builds() -> None:
-    assert known_name("mirror.acl.include", {"mirror.acls.include", "bootstrap.servers"}) == "mirror.acls.include"
-    assert known_name("mirror.acl.include", {"mirror.acl.include"}) == "mirror.acl.include"
-    assert known_name("bootstrap.servers", {"bootstrap.servers"}) == "bootstrap.servers"
-    assert known_name("mirror.acl.include", {"retention.ms"}) is None
+    assert names_of("mirror.acl.include") == ("mirror.acl.include", "mirror.acls.include")
+    assert names_of("bootstrap.servers") == ("bootstrap.servers",)
     assert all(setting == names[0] for setting, names in SETTINGS.items())
     assert set(STATES.values()) <= {state.name for state in api.State}
     assert not set(STATES) & {state.name for state in api.State}
