@@ -1,4 +1,4 @@
-"""The driver of the authors' Cluster Mirroring in whole runs: on the build whose image SHATTER_NATIVE_IMAGE names, or on
+"""The driver of the authors' Cluster Mirroring in whole runs: on a build (SHATTER_NATIVE_IMAGE names its image), or on
 stock brokers with processes of the reference mirror that serve its requests."""
 
 from __future__ import annotations
