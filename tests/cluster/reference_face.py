@@ -53,9 +53,11 @@ class Face:
         return int(answer.error_code)
 
     async def start(self, mirror: str, topic: str, at: int = 0) -> int:
-        """The topic's error code."""
+        """The topic's error code. With the source's id and number of partitions, where it has the topic."""
         meta = await topic_meta(self._source.bootstrap, topic)
-        started = api.StartedTopic(topic_id=meta.topic_id, topic_name=topic, num_partitions=len(meta.partitions))
+        started = api.StartedTopic(
+            topic_id=meta and meta.topic_id, topic_name=topic, num_partitions=len(meta.partitions) if meta else 0
+        )
         return topic_code(await self.ask(api.StartMirrorTopicsRequest(mirror_name=mirror, topics=(started,)), at))
 
     async def change(self, kind: Callable[..., Any], mirror: str, topic: str, at: int = 0) -> int:
@@ -157,11 +159,11 @@ async def face(
         yield served
 
 
-async def topic_meta(bootstrap: str, topic: str) -> TopicMeta:
-    """A topic as a cluster's brokers describe it."""
+async def topic_meta(bootstrap: str, topic: str) -> TopicMeta | None:
+    """A topic as a cluster's brokers describe it; None when there is none."""
     cluster = Cluster(bootstrap)
     try:
-        return (await cluster.metadata((topic,))).topics[topic]
+        return (await cluster.metadata((topic,))).topics.get(topic)
     finally:
         cluster.close()
 

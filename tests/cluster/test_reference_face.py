@@ -52,8 +52,9 @@ async def cuts(pair: RunningTopology, served: Face, topic: str, source: str, des
     source_id = pair.clusters[source].cluster_id
     found = []
     for name in (source, destination):
-        topic_id = (await topic_meta(pair.clusters[name].bootstrap, topic)).topic_id
-        found.append(await served.last_epochs(topic_id, range(PARTITIONS), source_id))
+        meta = await topic_meta(pair.clusters[name].bootstrap, topic)
+        assert meta is not None
+        found.append(await served.last_epochs(meta.topic_id, range(PARTITIONS), source_id))
     assert found[0] == found[1]
     assert min(found[0].values()) >= 0
     there = pair.clusters[destination].bootstrap

@@ -92,6 +92,8 @@ class MirrorRequests:
             if name in self._operations.mirrors():
                 await self._operations.delete(name)
                 await self._properties.keep(name, None)
+            for key in [key for key in self._life.records if key.mirror == name]:
+                del self._life.records[key]  # of other processes, which have deleted them
         return OK
 
     async def list_mirrors(self, request: Request) -> api.ListClusterMirrorsResponse:
