@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
 from harness.wire.cluster import Cluster
+from harness.wire.cluster_mirror_api import ACL_RESOURCE
 from harness.wire.frames import WireError
 
 RESOURCES: Final = {
@@ -26,6 +27,7 @@ RESOURCES: Final = {
     5: "TRANSACTIONAL_ID",
     6: "DELEGATION_TOKEN",
     7: "USER",
+    ACL_RESOURCE: "CLUSTER_MIRROR",
 }
 PATTERNS: Final = {3: "LITERAL", 4: "PREFIXED"}
 OPERATIONS: Final = {

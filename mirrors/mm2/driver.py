@@ -70,6 +70,7 @@ class Mm2Mirror(DrivenMirror):
             ),
             Capability.EXACTLY_ONCE: _when(options.exactly_once, f"contract {self._settings.contract}"),
             Capability.PID_RESET_HONOURED: Support(False, own_offsets),
+            Capability.CUT_BY_EPOCH: Support(False, own_offsets),
         }
 
     def topic_on_destination(self, topic: str) -> str:

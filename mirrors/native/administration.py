@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from harness.core.errors import MirrorError
 from harness.wire import cluster_mirror_api as api
 from harness.wire.cluster_mirror_api import STATE_TOPIC, MirrorErrorCode
 from harness.wire.frames import WireError
@@ -28,10 +27,10 @@ class Administration:
         self._source_id = source_id
 
     def exists(self) -> bool:
-        """Whether the mirror was created. Raises: WireError, MirrorError."""
+        """Whether the mirror was created. Raises: WireError, also for an error in the answer; MirrorError."""
         answer = self.brokers.ask_any(api.ListClusterMirrorsRequest(), api.ListClusterMirrorsResponse)
         if answer.error_code:
-            raise MirrorError(str(Refusal("list mirrors", answer.error_code, answer.error_message or "")))
+            raise WireError(str(Refusal("list mirrors", answer.error_code, answer.error_message or "")))
         return self.mirror in {one.mirror_name for one in answer.mirrors}
 
     def create(self, bootstrap: str) -> Refusal | None:
@@ -83,7 +82,9 @@ class Administration:
         """The partitions of these topics. Raises: WireError when no broker answers; MirrorError."""
         request = api.DescribeClusterMirrorsRequest(mirror_names=(self.mirror,))
         answers, silent = self.brokers.ask_all(request, api.DescribeClusterMirrorsResponse)
-        found = {broker: rows_of(answer, self.mirror) for broker, answer in answers.items()}
+        found = {broker: rows_of(answer, self.mirror) for broker, answer in answers.items() if not answer.error_code}
+        for broker in answers.keys() - found.keys():
+            silent[broker] = str(Refusal("describe", answers[broker].error_code, answers[broker].error_message or ""))
         parts = self.brokers.metadata(topics).partitions()
         leaders = {(part.topic, part.partition): part.leader for part in parts}
         return [row for row in merged(found, leaders, silent=silent).values() if row.topic in topics]
@@ -119,6 +120,10 @@ class Administration:
             except WireError:
                 continue
         return cut.offsets(partitions, epochs, ends, empty)
+
+    def close(self) -> None:
+        """Drop all connections."""
+        self.brokers.close()
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, uuid.UUID]:
         """Topic → its id on the destination. Raises: WireError."""

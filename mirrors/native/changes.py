@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from harness.core.errors import MirrorError
+from harness.core.errors import MirrorError, RequestRefusedError
 from harness.topology.mirror import PartitionState
 from harness.wire.frames import WireError
 from mirrors.native.administration import Administration
@@ -15,7 +15,8 @@ from mirrors.native.requests import Refusal
 from mirrors.native.rows import Row, shown
 
 CHANGE_S: Final = 90.0  # until a change has ended, or was accepted
-_AGAIN_S: Final = 1.0
+REFUSED_S: Final = 15.0  # a stop is refused for so long before that is told; whoever wants it asks again
+AGAIN_S: Final = 1.0
 _LOST_S: Final = 10.0  # an accepted stop that shows in no state is asked for again
 _POLL_S: Final = 0.3
 
@@ -24,10 +25,13 @@ StartedTopics = Mapping[str, tuple[uuid.UUID, int]]
 """Topic → (id on the source, number of partitions)."""
 
 
-def repeated(request: Callable[[], Sequence[Refusal]], what: str, *, limit_s: float = CHANGE_S) -> None:
+def repeated(
+    request: Callable[[], Sequence[Refusal]], what: str, *, limit_s: float = CHANGE_S, again_s: float = AGAIN_S
+) -> None:
     """Ask until nothing is refused. what: begins the error's sentence.
 
-    Raises: MirrorError for a refusal that does not pass, or when the time is over.
+    Raises: RequestRefusedError for a refusal that does not pass, or when the time is over; MirrorError without an
+    answer by then.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -39,10 +43,11 @@ def repeated(request: Callable[[], Sequence[Refusal]], what: str, *, limit_s: fl
         if not why:
             return
         if any(not one.may_pass for one in refused):
-            raise MirrorError(f"{what}: {why}")
+            raise RequestRefusedError(f"{what}: {why}")
         if time.monotonic() >= deadline:
-            raise MirrorError(f"{what}, refused for {limit_s:g} s: {why}")
-        time.sleep(_AGAIN_S)
+            kind, words = (RequestRefusedError, "refused") if refused else (MirrorError, "unanswered")
+            raise kind(f"{what}, {words} for {limit_s:g} s: {why}")
+        time.sleep(again_s)
 
 
 def due_at_start(topics: Collection[str], rows: Collection[Row]) -> tuple[list[str], list[str]]:
@@ -54,7 +59,7 @@ def due_at_start(topics: Collection[str], rows: Collection[Row]) -> tuple[list[s
 
 
 def begin(administration: Administration, topics: StartedTopics) -> None:
-    """Have these topics mirrored: started, or resumed. Returns when it is accepted. Raises: MirrorError."""
+    """Have these topics mirrored: started, or resumed. Returns when it is accepted. Raises: as `repeated`."""
 
     def ask() -> Sequence[Refusal]:
         to_start, to_resume = due_at_start(topics, administration.rows(topics))
@@ -90,45 +95,53 @@ def reached(
 class Stop:
     """One stop under way: when to ask, and what to say when it does not end. Times in seconds."""
 
-    def __init__(self, mirror: str, topics: Collection[str], *, limit_s: float = CHANGE_S) -> None:
-        self._mirror, self._topics, self._limit_s = mirror, topics, limit_s
+    def __init__(self, mirror: str, *, limit_s: float = CHANGE_S, refused_s: float = REFUSED_S) -> None:
+        self._mirror, self._limit_s, self._refused_s = mirror, limit_s, refused_s
         self._accepted_at: float | None = None
         self._asked_at: float | None = None
+        self._refused = False
         self._why = ""
 
     def due(self, rows: Collection[Row], now: float) -> bool:
         """Whether to ask (again): not accepted yet, or accepted long ago and in no partition's state."""
         if self._accepted_at is None:
-            return self._asked_at is None or now - self._asked_at >= _AGAIN_S
+            return self._asked_at is None or now - self._asked_at >= AGAIN_S
         idle = all(row.state not in (S.STOPPING, S.STOPPED) for row in rows)
         return idle and now - self._accepted_at >= _LOST_S
 
     def asked(self, refused: Sequence[Refusal], now: float) -> None:
-        """An answer came. Raises: MirrorError for a refusal that does not pass."""
-        self._asked_at, self._why = now, "; ".join(map(str, refused))
+        """An answer came. Raises: RequestRefusedError for a refusal that does not pass."""
+        self._asked_at, self._refused, self._why = now, bool(refused), "; ".join(map(str, refused))
         if not refused:
             self._accepted_at = now
         elif any(not one.may_pass for one in refused):
-            raise MirrorError(f"mirror {self._mirror} refuses to stop: {self._why}")
+            raise RequestRefusedError(f"mirror {self._mirror} refuses to stop: {self._why}")
 
     def unanswered(self, why: str, now: float) -> None:
         """No answer came."""
         self._asked_at, self._why = now, why
 
+    def limit_s(self) -> float:
+        """How long it may take from its beginning, as it stands now."""
+        return self._refused_s if self._refused and self._accepted_at is None else self._limit_s
+
     def over(self, rows: Collection[Row]) -> MirrorError:
         """The error when the time is over."""
         late = shown(row for row in rows if row.state is not S.STOPPED)
+        if self._accepted_at is None and self._refused:
+            text = f"mirror {self._mirror} refused to stop for {self._refused_s:g} s: {self._why}; {late}"
+            return RequestRefusedError(text)
         if self._accepted_at is None:
-            return MirrorError(f"mirror {self._mirror} refused to stop for {self._limit_s:g} s: {self._why}; {late}")
+            return MirrorError(f"mirror {self._mirror} did not answer for {self._limit_s:g} s: {self._why}; {late}")
         return MirrorError(f"mirror {self._mirror} accepted a stop and did not end within {self._limit_s:g} s: {late}")
 
 
-def stopped(administration: Administration, topics: Sequence[str], *, limit_s: float = CHANGE_S) -> list[Row]:
+def stopped(administration: Administration, topics: Sequence[str]) -> list[Row]:
     """Stop these topics and wait until every partition is STOPPED; returns their rows.
 
-    Raises: MirrorError when it is refused, or does not end in time.
+    Raises: RequestRefusedError when it is refused; MirrorError when it does not end in time.
     """
-    stop, deadline = Stop(administration.mirror, topics, limit_s=limit_s), time.monotonic() + limit_s
+    stop, began = Stop(administration.mirror), time.monotonic()
     rows: list[Row] = []
     while True:
         try:
@@ -141,6 +154,6 @@ def stopped(administration: Administration, topics: Sequence[str], *, limit_s: f
                 stop.asked(administration.stop(left), time.monotonic())
         except WireError as error:
             stop.unanswered(str(error), time.monotonic())
-        if time.monotonic() >= deadline:
+        if time.monotonic() - began >= stop.limit_s():
             raise stop.over(rows)
         time.sleep(_POLL_S)

@@ -30,8 +30,8 @@ class NativeOptions:
 
     refresh_ms: int = option(2000, "period in ms in which brokers sync groups, configurations, ACLs and new partitions")
     state_partitions: int = option(6, "partitions of the mirrors' state topic")
-    groups: str = option(".*", "regular expressions of groups whose offsets are synced, comma-separated")
-    exclude_groups: str = option("", "regular expressions of groups that are left out, comma-separated")
+    groups: str = option(".*", "regular expression, without commas, of the groups whose offsets are synced")
+    exclude_groups: str = option("", "regular expression, without commas, of groups that are left out")
     acls: str = option("*", "rules of the ACLs that are synced, as the build writes them: TYPE;NAME;OPERATION;…")
     exclude_configs: str = option("", "topic configurations that are not synced, comma-separated; none: the build's")
     unclean: str = option("true", "true or false: follow unclean elections on the source")
@@ -47,6 +47,11 @@ def parse_options(given: Mapping[str, str]) -> NativeOptions:
     parsed = mirror_options.parse_options("native", NativeOptions, given)
     if parsed.unclean not in _BOOLEANS:
         raise UsageError(f"mirror option unclean is {parsed.unclean!r}; it must be true or false")
+    for name in ("groups", "exclude_groups"):
+        if "," in getattr(parsed, name):
+            raise UsageError(
+                f"mirror option {name} is {getattr(parsed, name)!r}: brokers split it at its commas; write one|other"
+            )
     return parsed
 
 

@@ -9,10 +9,9 @@ brokers change are in no log of theirs.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,14 +30,15 @@ from mirrors.native.administration import Administration
 from mirrors.native.brokers import Brokers
 from mirrors.native.changes import StartedTopics, begin, reached, repeated, stopped
 from mirrors.native.filters import UNCLEAN, set_filters, set_on_topics
+from mirrors.native.looks import TIMEOUT_S as LOOK_TIMEOUT_S
+from mirrors.native.looks import Looks
 from mirrors.native.requests import Refusal
-from mirrors.native.rows import Partition, Row, shown
-from mirrors.native.statuses import status_of, unknown
+from mirrors.native.rows import Partition, shown
 from mirrors.site import MirrorContext
 
 _CHANGE_TIMEOUT_S: Final = 15.0  # of a request that changes something
-_LOOK_TIMEOUT_S: Final = 2.0  # of one that only looks
 _STATE_S: Final = 60.0  # until the topic of the mirrors' states can be used
+_ANSWER_S: Final = 30.0  # of a cluster that has just come back
 _STARTED_S: Final = 60.0
 _CUT_S: Final = 20.0
 _POLL_S: Final = 0.3
@@ -57,14 +57,11 @@ class NativeMirror(DrivenMirror):
         self.mirror = f"{context.source.name}-{context.destination.name}"
         self._image = context.image
         self._changes = self._administration(_CHANGE_TIMEOUT_S)
-        self._looking = threading.Lock()
-        self._looks = self._administration(_LOOK_TIMEOUT_S)
-        self._source_looks = ClusterView(context.source.bootstrap)
+        self._looks = Looks(context.source.bootstrap, lambda: self._administration(LOOK_TIMEOUT_S))
         self._found = Found()
         self._topics: list[str] = []
         self._ids: dict[str, tuple[uuid.UUID, ...]] = {}
         self._cuts: dict[Partition, tuple[int, int]] = {}
-        self._seen: dict[Partition, Row] = {}
         self._unclean_why = ""
 
     def _administration(self, timeout_s: float) -> Administration:
@@ -83,16 +80,18 @@ class NativeMirror(DrivenMirror):
         """Mirror these topics (again), creating the mirror if there is none. Returns when every partition is MIRRORING,
         or after a minute: a start that hangs shows in `describe`, and no probe record is mirrored.
 
-        Raises: MirrorError when the brokers have no Cluster Mirroring, or when they refuse.
+        Raises: RequestRefusedError with code and text when the brokers refuse; MirrorError when they have no Cluster
+        Mirroring, or do not answer.
         """
         with self._lock:
             self._probe()
             there = self._source_topics(topics)
             self._create()
             self._topics += [topic for topic in topics if topic not in self._topics]
-            self._cuts = {place: cut for place, cut in self._cuts.items() if place[0] not in topics}
+            self._ids |= {name: (topic_id,) for name, (topic_id, _) in there.items()}
             self._set_filters(topics)
             begin(self._changes, there)
+            self._cuts = {place: cut for place, cut in self._cuts.items() if place[0] not in topics}
             reached(self._changes, topics, lambda row: row.state is S.MIRRORING, limit_s=_STARTED_S)
             self._learn(there)
 
@@ -100,7 +99,8 @@ class NativeMirror(DrivenMirror):
         """Stop: the destination's brokers end what is open and accept writes. The cut is where the last mirrored epoch
         ends in the log of the destination's leader, partitions for which that is not known left out.
 
-        Raises: MirrorError when the stop is refused, with code and states, or does not end in time.
+        Raises: RequestRefusedError when the stop is refused, with code and states; MirrorError when it does not end in
+        time.
         """
         with self._lock:
             rows = stopped(self._changes, topics)
@@ -126,15 +126,7 @@ class NativeMirror(DrivenMirror):
         `lag` is 0 only if the destination has what the source's leader had when the look began: what the brokers
         themselves report is as old as their last fetch.
         """
-        topics = list(self._topics)
-        with self._looking:
-            due = self._source_ends(self._source_looks, topics)
-            try:
-                rows = {(row.topic, row.partition): row for row in self._looks.rows(topics)}
-            except (WireError, MirrorError) as error:
-                rows = {place: unknown(place, str(error)) for place in self._seen}
-            self._seen |= rows
-        return [status_of(row, due.get(place), self._cuts.get(place)) for place, row in sorted(rows.items())]
+        return self._looks.statuses(list(self._topics), self._cuts)
 
     def nodes(self) -> Sequence[Node]:
         """None: faults of a mirror's own containers are refused; faults of the destination's brokers hit it."""
@@ -142,29 +134,7 @@ class NativeMirror(DrivenMirror):
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, int | None]:
         """See harness.topology.mirror.Mirror. Judged by the high watermarks of both clusters."""
-        deadline = time.monotonic() + timeout_s
-        with (
-            contextlib.closing(ClusterView(self._source.bootstrap)) as source,
-            contextlib.closing(Brokers(self._destination.bootstrap, timeout_s=_LOOK_TIMEOUT_S)) as brokers,
-        ):
-            looks = Administration(self.mirror, brokers, source_id=self._source.cluster_id)
-            due: dict[Partition, int | None] = {}
-            while {topic for topic, end in due if end is not None} != set(topics):
-                due = dict(self._source_ends(source, topics))
-                if time.monotonic() >= deadline:
-                    break
-            missing: dict[Partition, int | None] = dict.fromkeys(due, None)
-            while True:
-                with contextlib.suppress(WireError, MirrorError):
-                    mirroring = {(r.topic, r.partition) for r in looks.rows(topics) if r.state is S.MIRRORING}
-                    there = brokers.view.leader_ends(topics)
-                    for place in mirroring:
-                        end, have = due.get(place), there.get(place)
-                        if end is not None and have is not None:
-                            missing[place] = max(0, end - have)
-                if not any(lag is None or lag > 0 for lag in missing.values()) or time.monotonic() >= deadline:
-                    return missing
-                time.sleep(_POLL_S)
+        return self._looks.await_caught_up(topics, timeout_s=timeout_s)
 
     def revive(self) -> Sequence[str]:
         """See harness.topology.mirror.Mirror: partitions that FAILED are started again, as an operator would."""
@@ -191,29 +161,36 @@ class NativeMirror(DrivenMirror):
 
     def close(self) -> None:
         """Drop the connections."""
-        with self._looking:
-            self._looks.brokers.close()
-            self._source_looks.close()
+        self._looks.close()
         with self._lock:
-            self._changes.brokers.close()
+            self._changes.close()
 
     def _probe(self) -> None:
-        """Find out what the brokers have. Raises: MirrorError when they have no Cluster Mirroring."""
-        brokers = self._changes.brokers
-        try:
-            found, silent = brokers.abilities()
-        except WireError as error:
-            raise MirrorError(f"cluster {self.destination} cannot be asked what it has: {error}") from error
-        check_brokers(found, silent, cluster=self.destination, image=self._image)
-        self._found = replace(self._found, brokers=found)
+        """Find out what the brokers have. Raises: MirrorError when they have no Cluster Mirroring, or do not answer."""
+        deadline = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                found, silent = self._changes.brokers.abilities()
+            except WireError as error:
+                found, silent = {}, {-1: str(error)}
+            if time.monotonic() >= deadline or not silent or any(not one.missing for one in found.values()):
+                check_brokers(found, silent, cluster=self.destination, image=self._image)
+                self._found = replace(self._found, brokers=found)
+                return
+            time.sleep(_POLL_S)
 
     def _source_topics(self, topics: Sequence[str]) -> StartedTopics:
         """Raises: MirrorError when the source does not answer or lacks one."""
         with contextlib.closing(ClusterView(self._source.bootstrap)) as source:
             try:
-                found = source.metadata(topics).topics
-            except WireError as error:
-                raise MirrorError(f"the topics of cluster {self.source} cannot be read: {error}") from error
+                found = wait_until(
+                    lambda: source.metadata(topics),
+                    timeout_s=_ANSWER_S,
+                    what=f"the topics of cluster {self.source}",
+                    swallow=(WireError,),
+                ).topics
+            except WaitTimeoutError as error:
+                raise MirrorError(str(error)) from error
         missing = sorted(set(topics) - set(found))
         if missing:
             raise MirrorError(f"cluster {self.source} has no topic {', '.join(missing)} to mirror")
@@ -238,9 +215,11 @@ class NativeMirror(DrivenMirror):
             raise MirrorError(str(error)) from error
 
     def _set_filters(self, topics: Sequence[str]) -> None:
+        """Where following unclean elections belongs to topics, it is set on those that are mirrored from the start, and
+        synced from there: a topic that was failed over is not changed."""
         found = set_filters(self._changes.brokers.view, self.mirror, config.mirror_settings(self.options))
         self._found = replace(self._found, filters=found)
-        if UNCLEAN in found.refused:  # in some builds it belongs to the topics, of the source to begin with
+        if UNCLEAN in found.refused and f"{self.source}->{self.destination}" in self._settings.flows:
             with contextlib.closing(ClusterView(self._source.bootstrap)) as source:
                 self._unclean_why = set_on_topics(source, topics, UNCLEAN, self.options.unclean)
 
@@ -265,20 +244,12 @@ class NativeMirror(DrivenMirror):
         """The cut of every partition, or of those for which it is known when the time is over."""
         deadline = time.monotonic() + _CUT_S
         found: dict[Partition, tuple[int, int]] = {}
-        while set(found) != set(places):
+        while True:
             with contextlib.suppress(WireError, MirrorError):
                 found |= self._changes.cut(self._ids, places)
-            if time.monotonic() >= deadline:
-                break
+            if set(found) == set(places) or time.monotonic() >= deadline:
+                return found
             time.sleep(_POLL_S)
-        return found
-
-    @staticmethod
-    def _source_ends(source: ClusterView, topics: Collection[str]) -> Mapping[Partition, int | None]:
-        try:
-            return source.leader_ends(topics)
-        except WireError:
-            return {}
 
     def _explain(self) -> str:
         rows = [str(status.state) + (f" ({status.error})" if status.error else "") for status in self.describe()]

@@ -68,6 +68,7 @@ class ReferenceMirror(DrivenMirror):
             Capability.ABORTED_DATA: yes,
             Capability.EXACTLY_ONCE: yes,
             Capability.PID_RESET_HONOURED: Support(False, "stock brokers store the record and ignore it"),
+            Capability.CUT_BY_EPOCH: Support(False, "the offsets of each cut are kept in its state topic"),
         }
 
     def topic_on_destination(self, topic: str) -> str:
