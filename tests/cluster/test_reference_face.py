@@ -9,6 +9,8 @@ from confluent_kafka import Producer
 
 from harness.clusters.pair import RunningTopology
 from harness.wire import cluster_mirror_api as api
+from mirrors.reference.server.model import PartitionKey
+from mirrors.reference.server.peers import owner
 from tests.cluster.mirroring import values, write
 from tests.cluster.reference_face import Face, common_end, epoch_end, face, state, topic_meta
 from tests.cluster.reference_run import identical
@@ -45,6 +47,16 @@ def fill(bootstrap: str, topic: str, tag: str) -> None:
 
 def caught_up(offset: int) -> Callable[[api.DescribedPartition], bool]:
     return lambda row: MIRRORING(row) and (row.source_offset, row.destination_offset, row.lag) == (offset, offset, 0)
+
+
+def shared_name(topic: str) -> str:
+    """The name of a mirror of which either of two processes gets partitions: their hash depends on it."""
+    names = (f"m{n}-{topic}" for n in range(100))
+    return next(
+        name
+        for name in names
+        if {owner(PartitionKey(name, topic, p), (100, 101)) for p in range(PARTITIONS)} == {100, 101}
+    )
 
 
 async def cuts(pair: RunningTopology, served: Face, topic: str, source: str, destination: str) -> dict[int, int]:
@@ -116,7 +128,7 @@ async def paused_and_resumed(served: Face, pair: RunningTopology, mirror: str, t
 
 def test_a_mirror_from_its_creation_to_its_deletion_over_two_processes(pair: RunningTopology, topic: str) -> None:
     """A transaction that is open at the stop ends on B with an ABORT of the mirror's own, after the cut."""
-    a, mirror = pair.clusters["A"], f"m-{topic}"
+    a, mirror = pair.clusters["A"], shared_name(topic)
     a.create_topic(topic, partitions=PARTITIONS, replication=3)
     fill(a.bootstrap, topic, "first")
     still_open = OpenTransaction(a.bootstrap, topic)

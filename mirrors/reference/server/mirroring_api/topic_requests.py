@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -89,11 +90,15 @@ class TopicRequests:
         accepted = [topic for topic in topics if topic not in results]
         if not accepted:
             return OK
-        done = await outcome_of(
+        own = outcome_of(
             lambda: self._operate(action, asked.mirror_name, accepted), not_allowed=MirrorErrorCode.INVALID_MIRROR_STATE
         )
-        if done is OK and not forwarded and (errors := await self._forwarding.to_others(_only(asked, accepted))):
-            done = Outcome(NO_ANSWER, "; ".join(errors))
+        if forwarded:
+            done = await own
+        else:  # at once: a process moves away partitions of a topic that it was not asked to start for some seconds
+            done, errors = await asyncio.gather(own, self._forwarding.to_others(_only(asked, accepted)))
+            if done is OK and errors:
+                done = Outcome(NO_ANSWER, "; ".join(errors))
         results.update(dict.fromkeys(accepted, done))
         return OK
 
