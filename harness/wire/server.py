@@ -76,6 +76,11 @@ class WireServer:
         """Answer one more API."""
         self._handlers[api_key] = (versions, handler)
 
+    def intercept(self, api_key: int, wrapper: Callable[[Request, Handler], Awaitable[Any]]) -> None:
+        """Answer an API that is offered with `wrapper(request, handler)`. Raises KeyError for one that is not."""
+        versions, handler = self._handlers[api_key]
+        self._handlers[api_key] = (versions, lambda request: wrapper(request, handler))
+
     def pass_on(self, api_keys: Mapping[int, Versions], ask: Callable[[Request], Awaitable[bytes]]) -> None:
         """Answer these APIs with what `ask` returns: the encoded body of a real broker's response."""
 

@@ -36,6 +36,7 @@ _MIRROR_CODE = (
     "harness/wire/*.py",
     "mirrors/reference/__init__.py",
     "mirrors/reference/server/*.py",
+    "mirrors/reference/server/mirroring_api/*.py",
 )
 
 

@@ -7,10 +7,8 @@ broker of the destination. Lists that an admin client collects from every broker
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import datetime
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -22,6 +20,7 @@ from harness.wire import frames
 from harness.wire.addresses import Address, parse_addresses
 from harness.wire.frames import WireError
 from harness.wire.server import Request, WireServer
+from mirrors.reference.server.entities import kinds_of, make
 from mirrors.reference.server.fetch_codec import FIRST_VERSION
 from mirrors.reference.server.follower_fetch import FollowerFetch
 from mirrors.reference.server.hub import Hub
@@ -118,7 +117,7 @@ class Answers:
     def _send_away(self, version: int, asked: Any) -> tuple[Any, bool]:
         """The response, and whether it has an entry for any partition."""
         found = False
-        kinds = _kinds(FETCH, version)
+        kinds = kinds_of(FETCH, version)
         topics = []
         for topic in asked.topics:
             parts = []
@@ -131,7 +130,7 @@ class Answers:
                 found = found or replica >= 0 or error is not ErrorCode.none
                 hw = -1 if led is None or led.high_watermark is None else led.high_watermark
                 parts.append(
-                    _make(
+                    make(
                         kinds.PartitionData,
                         partition_index=part.partition,
                         error_code=error,
@@ -144,14 +143,14 @@ class Answers:
                     )
                 )
             topics.append(
-                _make(
+                make(
                     kinds.FetchableTopicResponse,
                     topic_id=getattr(topic, "topic_id", None),
                     topic=getattr(topic, "topic", None),
                     partitions=tuple(parts),
                 )
             )
-        answer = _make(
+        answer = make(
             kinds.FetchResponse,
             throttle_time=_ZERO,
             error_code=ErrorCode.none,
@@ -181,7 +180,7 @@ class Answers:
     async def list_offsets(self, request: Request) -> Any:
         """ListOffsets: see offsets."""
         asked = request.decode()
-        kinds = _kinds(LIST_OFFSETS, request.version)
+        kinds = kinds_of(LIST_OFFSETS, request.version)
         judged: dict[tuple[str, int], tuple[LedPartition | None, ErrorCode]] = {}
         wanted: dict[LedPartition, int] = {}
         for topic in asked.topics:
@@ -198,7 +197,7 @@ class Answers:
         def answer(name: str, part: Any) -> Any:
             led, error = judged[name, int(part.partition_index)]
             one = Found(error) if led is None else found.get(led, Found(error))
-            return _make(
+            return make(
                 kinds.ListOffsetsPartitionResponse,
                 partition_index=part.partition_index,
                 error_code=one.error,
@@ -213,11 +212,11 @@ class Answers:
             )
             for topic in asked.topics
         )
-        return _make(kinds.ListOffsetsResponse, throttle_time=_ZERO, topics=topics)
+        return make(kinds.ListOffsetsResponse, throttle_time=_ZERO, topics=topics)
 
     async def epoch_ends(self, request: Request) -> Any:
         """OffsetForLeaderEpoch: where an epoch ended in the log that the followers have."""
-        kinds = _kinds(EPOCH_ENDS, request.version)
+        kinds = kinds_of(EPOCH_ENDS, request.version)
         topics = []
         for topic in request.decode().topics:
             parts = []
@@ -234,14 +233,14 @@ class Answers:
                     )
                 )
             topics.append(kinds.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(parts)))
-        return _make(kinds.OffsetForLeaderEpochResponse, throttle_time=_ZERO, topics=tuple(topics))
+        return make(kinds.OffsetForLeaderEpochResponse, throttle_time=_ZERO, topics=tuple(topics))
 
     # --- writing -----------------------------------------------------------------------------------------------
 
     async def produce(self, request: Request) -> Any:
         """Refused: a mirror is read-only."""
         asked = request.decode()
-        kinds = _kinds(PRODUCE, request.version)
+        kinds = kinds_of(PRODUCE, request.version)
         topics = []
         for topic in asked.topic_data:
             parts = []
@@ -249,7 +248,7 @@ class Answers:
                 led = self._find(topic, int(part.index))
                 mirrored = led is not None and led.leading and self._hub.mirrored_of(led) is not None
                 parts.append(
-                    _make(
+                    make(
                         kinds.PartitionProduceResponse,
                         index=part.index,
                         error_code=READ_ONLY if mirrored else ErrorCode.not_leader_or_follower,
@@ -260,7 +259,7 @@ class Answers:
                     )
                 )
             topics.append(
-                _make(
+                make(
                     kinds.TopicProduceResponse,
                     name=getattr(topic, "name", None),
                     topic_id=getattr(topic, "topic_id", None),
@@ -269,11 +268,11 @@ class Answers:
             )
         if int(asked.acks) == 0:
             raise WireError("a producer with acks=0 wrote to a mirror, which is read-only")
-        return _make(kinds.ProduceResponse, responses=tuple(topics), throttle_time=_ZERO)
+        return make(kinds.ProduceResponse, responses=tuple(topics), throttle_time=_ZERO)
 
     async def delete_records(self, request: Request) -> Any:
         """Refused: the log start is the source's."""
-        kinds = _kinds(DELETE_RECORDS, request.version)
+        kinds = kinds_of(DELETE_RECORDS, request.version)
         topics = [
             kinds.DeleteRecordsTopicResult(
                 name=topic.name,
@@ -286,14 +285,14 @@ class Answers:
             )
             for topic in request.decode().topics
         ]
-        return _make(kinds.DeleteRecordsResponse, throttle_time=_ZERO, topics=tuple(topics))
+        return make(kinds.DeleteRecordsResponse, throttle_time=_ZERO, topics=tuple(topics))
 
     async def write_markers(self, request: Request) -> Any:
         """Acknowledged: no record of a local transaction was ever accepted here, so there is nothing to mark.
 
         An error would make the coordinator retry for ever, and block its transactional id.
         """
-        kinds = _kinds(WRITE_MARKERS, request.version)
+        kinds = kinds_of(WRITE_MARKERS, request.version)
         markers = [
             kinds.WritableTxnMarkerResult(
                 producer_id=marker.producer_id,
@@ -318,7 +317,7 @@ class Answers:
         empty: dict[str, Any] = {"throttle_time": _ZERO, "error_code": ErrorCode.none}
         for name in ("groups", "results", "transaction_states", "unknown_state_filters"):
             empty[name] = ()
-        return _make(response, **empty)
+        return make(response, **empty)
 
     def _find(self, topic: Any, partition: int) -> LedPartition | None:
         topic_id = getattr(topic, "topic_id", None)
@@ -326,14 +325,3 @@ class Answers:
             return self._hub.partitions.get((topic_id, partition))
         name = getattr(topic, "name", None) or getattr(topic, "topic", None)
         return self._hub.by_name.get((str(name), partition))
-
-
-def _kinds(api_key: int, version: int) -> Any:
-    """The module of kio that has a response's classes."""
-    return sys.modules[frames.response_type(api_key, version).__module__]
-
-
-def _make(kind: Any, **values: Any) -> Any:
-    """An entity with the values that its version has fields for."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in values.items() if name in names})

@@ -110,6 +110,20 @@ class LedLogs:
             _LOG.warning("%s: cut from %d to %d: %s", mirrored.name, led.log_end, end, why)
             self._hub.truncate(led, end)
 
+    async def begin_epochs_after(self, last: Mapping[Mirrored, int]) -> None:
+        """Begin a leader epoch where the current one has source records: the mirror's own records get a later one.
+
+        last: partition → source epoch of its last record. For preserved epochs. Raises WireError or TimeoutError.
+        """
+        equal = [mirrored for mirrored, epoch in last.items() if mirrored.led.leader_epoch <= epoch]
+        if not equal:
+            return
+        for mirrored in equal:
+            mirrored.led.feed = Feed.HELD
+            self._hub.rewind(mirrored.led)
+        await self._leader_epochs.begin_epochs([mirrored.led for mirrored in equal])
+        self.hold(equal)
+
     def retry_unless_all(self, group: Sequence[Mirrored], done: Sequence[Mirrored], why: str) -> None:
         """Raises TimeoutError, so that the work is tried again, when some are not done."""
         missing = [mirrored.name for mirrored in group if mirrored not in done]

@@ -66,9 +66,7 @@ class Mirrors:
         """Mirror topics that appear later, too. Raises MirrorError."""
         config = self.configs[mirror]
         if not config.all_topics:
-            changed = replace(config, all_topics=True)
-            await self._life.store.put_mirror(changed)
-            self.configs[mirror] = changed
+            await self.change(replace(config, all_topics=True))
 
     async def close(self) -> None:
         """Close the links to the sources."""
@@ -167,9 +165,29 @@ class Mirrors:
             await link.refresh()
         self._refreshers[config.name] = asyncio.create_task(link.keep_fresh())
 
+    async def learn(self) -> None:
+        """Adopt mirrors that other processes have created, changed or deleted. Raises WireError or MirrorError."""
+        _, stored = await self._life.store.load()
+        for name, config in stored.items():
+            if name not in self.configs:
+                await self.connect(config)
+            self.configs[name] = config
+        own = {key.mirror for key, record in self._life.records.items() if record.owner == self._hub.me}
+        for name in self.configs.keys() - stored.keys() - own:
+            self._drop(name)
+
+    async def change(self, config: MirrorConfig) -> None:
+        """Change a mirror's patterns. Raises MirrorError."""
+        config.check()
+        await self._life.store.put_mirror(config)
+        self.configs[config.name] = config
+
     async def forget(self, mirror: str) -> None:
         """Delete a mirror whose partitions are deleted. Raises MirrorError."""
         await self._life.store.put_mirror(self.configs[mirror], deleted=True)
+        self._drop(mirror)
+
+    def _drop(self, mirror: str) -> None:
         del self.configs[mirror]
         self._refreshers.pop(mirror).cancel()
         self._life.links.pop(mirror).cluster.close()

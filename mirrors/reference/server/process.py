@@ -22,6 +22,7 @@ from mirrors.reference.server.leadership import Leadership
 from mirrors.reference.server.led_logs import LedLogs
 from mirrors.reference.server.lifecycle import Lifecycle
 from mirrors.reference.server.metadata_snapshots import MetadataSnapshots
+from mirrors.reference.server.mirroring_api.service import MirroringApi
 from mirrors.reference.server.mirrors import Mirrors
 from mirrors.reference.server.peers import Peers
 from mirrors.reference.server.preparing import Preparing
@@ -73,6 +74,9 @@ class MirrorProcess:
         reassignment = Reassignment(self.lifecycle, self.work_loop, hold=stages.hold)
         self.sharing = Sharing(self.lifecycle, self.snapshots, self.peers, reassignment)
         self.control = Control(settings, self.mirrors, self.lifecycle, self.peers, self.guard, self.groups, self.audit)
+        self.mirroring_api = MirroringApi(
+            self.control.operations, self.mirrors, self.lifecycle, self.peers, self.snapshots
+        )
         self.registration = Registration(self.hub)
         self.isr = IsrKeeper(self.hub)
         self.strays = Strays(self.hub, self.snapshots)
@@ -112,6 +116,8 @@ class MirrorProcess:
             self._keep(part.keep())
         for loop in self.control.loops():
             self._keep(loop)
+        if self.settings.mirroring_api:
+            self.mirroring_api.serve(self.server)
         await self.control.start()
 
     async def run(self) -> None:
@@ -128,6 +134,7 @@ class MirrorProcess:
         A process that mirrors nothing unregisters itself.
         """
         await self.control.close()
+        self.mirroring_api.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

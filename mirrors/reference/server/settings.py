@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.core.errors import UsageError
-from mirrors.reference.server.design import Design, design_from
+from mirrors.reference.server.design import Design, LeaderEpoch, design_from
 from mirrors.reference.server.model import MirrorConfig
 
 LOG_DIR_NAMESPACE = uuid.UUID("6a3f2c1e-5d0b-4c58-9f57-3d1c2b4a9e10")
@@ -49,7 +49,9 @@ class Settings:
     replicas: how many real replicas a mirror topic gets (bounded by the brokers there are). lag_s: how long a follower
     may lag before it leaves the ISR. budget: bytes held per follower. drain_s: how long a stop waits for
     followers to catch up. finish_s: how long it waits for transactions that are open on the source to end there.
-    crash_at: the step of a life cycle at which the process kills itself (tests).
+    crash_at: the step of a life cycle at which the process kills itself (tests). mirroring_api: serve the requests of
+    Cluster Mirroring, too (see the package mirroring_api), and end each log at a stop so that the last mirrored leader
+    epoch ends where the source's records end; needs the design leader_epoch=preserve.
     """
 
     broker_id: int
@@ -70,6 +72,15 @@ class Settings:
     acl_sync_s: float = 5.0
     discovery_s: float = 2.0
     crash_at: str = ""
+    mirroring_api: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises TypeError for settings that do not go together."""
+        if self.mirroring_api and self.design.leader_epoch is not LeaderEpoch.PRESERVE:
+            raise TypeError(
+                "mirroring_api needs the design leader_epoch=preserve: the last mirrored epoch that it reports is the "
+                "source's"
+            )
 
     @property
     def log_dir(self) -> uuid.UUID:

@@ -72,6 +72,8 @@ class Stopping:
         await self._last_sync(sorted({life.key_of(m).mirror for m in replicated}))
         await self._store_offsets(replicated)
         self._reached("stop.offset_stored")
+        if self._hub.settings.mirroring_api:
+            await self._logs.begin_epochs_after({m: life.record_of(m).last_mirrored_epoch for m in replicated})
         await asyncio.gather(*(APPEND_AT_STOP[on_stop](self._hub, m.led) for m in replicated))
         self._reached("stop.transactions")
         replicated = await self._logs.until_fully_replicated(replicated, CATCH_UP_S)
