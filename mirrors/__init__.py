@@ -14,12 +14,12 @@ from harness.core.errors import UsageError
 from mirrors.mm2 import config as mm2_config
 from mirrors.reference.driver import config as reference_config
 from mirrors.reference.server.steps import RECONCILE, START, STOP, steps_of
-from mirrors.site import CrashSteps, MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
+from mirrors.site import CrashSteps, MirrorContext, MirrorSettings, MirrorSite, MirrorSpec, Traits
 
 if TYPE_CHECKING:
     from harness.topology.mirror import Mirror
 
-__all__ = ["REGISTRY", "MirrorContext", "MirrorSettings", "MirrorSite", "MirrorSpec"]
+__all__ = ["REGISTRY", "MirrorContext", "MirrorSettings", "MirrorSite", "MirrorSpec", "Traits"]
 
 
 def _check_mm2(settings: MirrorSettings, topics: Sequence[str]) -> None:
@@ -90,6 +90,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         image="reference",
         registers=True,
         fails_back=True,
+        keeps_state=True,
         design=reference_config.design,
         designs=_designs_of_reference,
         crash_steps=CrashSteps(start=steps_of(START), stop=steps_of(STOP), source_loss=steps_of(RECONCILE)),

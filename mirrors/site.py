@@ -93,13 +93,26 @@ class CrashSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a mirror is like with its options. fails_back: it can mirror back over the old source's log. links: the ends
+    of its route (`source`, `destination`) that it reaches through the proxy. nodes: its containers, for each of
+    `--mirror-nodes`."""
+
+    fails_back: bool = False
+    links: tuple[str, ...] = ("source", "destination")
+    nodes: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class MirrorSpec:
     """One entry of the registry.
 
     contracts: names it can be judged by, the default first. options: name → what it does. check: validates settings
     before anything starts (raises UsageError). make: the driver; nothing runs until its `start`. image: the one of
     harness.clusters.docker.images.ImageSet that its processes run in. registers: they join the destination as brokers,
-    and use only the source's link. fails_back: it can mirror back over the old source's log. design: `--design`
+    and use only the source's link. fails_back: it can mirror back over the old source's log. traits: options and the
+    texts of files that they name → its traits, where these depend on them. keeps_state: it keeps state in topics of
+    its destination (harness.topology.mirror.KeepsTopics). design: `--design`
     arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. designs: what there
     is to choose, as rows of `shatter list designs`. contract: options
     and the texts of files that they name → the contract; None: the first one. crash_steps: where its processes can be
@@ -116,12 +129,20 @@ class MirrorSpec:
     image: str = "mirror"
     registers: bool = False
     fails_back: bool = False
+    traits: Callable[[Mapping[str, str], Mapping[str, str]], Traits] | None = None
+    keeps_state: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
     designs: Callable[[bool], list[dict[str, Any]]] = lambda _verbose: []
     contract: Callable[[Mapping[str, str], Mapping[str, str]], str] | None = None
     crash_steps: CrashSteps = CrashSteps()
     version: Callable[[ImageSet], str] = lambda _: ""
     reads: tuple[str, ...] = ()
+
+    def traits_of(self, options: Mapping[str, str], texts: Mapping[str, str]) -> Traits:
+        """Its traits with these options. Raises: UsageError for options that are wrong."""
+        if self.traits is not None:
+            return self.traits(options, texts)
+        return Traits(fails_back=self.fails_back, links=("source",) if self.registers else Traits.links)
 
 
 class TopologySite:

@@ -37,6 +37,10 @@ class MirrorError(ShatterError):
     """A mirror cannot start, stop or be described."""
 
 
+class RequestRefusedError(MirrorError):
+    """A mirror refused an administrator's request, and changed nothing; the text is the reason that it states."""
+
+
 class FaultError(ShatterError):
     """A fault could not be injected or healed."""
 

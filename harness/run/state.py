@@ -36,7 +36,7 @@ class Stage:
     """Everything that exists at the moment. mirrors: by route, in the order of their first start.
 
     running_routes: those whose mirror runs now. waiting: conducts faults that wait for their moment during the whole
-    run.
+    run, or begin at a moment of the scenario.
     """
 
     plan: RunPlan
@@ -104,7 +104,8 @@ class Stage:
             error = load.error()
             if error is not None:
                 raise error
-            faults = [o.spec.nemesis for o in self.conductor.outcomes() if o.state == "live"] if self.conductor else []
+            conductors = [c for c in (self.conductor, self.waiting) if c is not None]
+            faults = [o.spec.nemesis for c in conductors for o in c.outcomes() if o.state == "live"]
             self.display.say(_figures(load.counts(), faults))
             self.interrupts.raise_if_any()
             time.sleep(TICK_S)
