@@ -43,13 +43,21 @@ def _check_external(settings: MirrorSettings, _topics: Sequence[str]) -> None:
 
     read_config(settings.options, settings.texts)
     if settings.mirror_nodes != 1:
-        raise UsageError("mirror external is one container or command; leave --mirror-nodes out")
+        raise UsageError("mirror external has as many containers as `nodes` in its file says; leave --mirror-nodes out")
 
 
 def _contract_of_external(options: Mapping[str, str], texts: Mapping[str, str]) -> str:
     from mirrors.external.config import read_config
 
     return read_config(options, texts).contract
+
+
+def _traits_of_external(options: Mapping[str, str], texts: Mapping[str, str]) -> Traits:
+    from mirrors.external.config import read_config
+
+    config = read_config(options, texts)
+    nodes = 0 if config.container is None else config.nodes
+    return Traits(fails_back=config.fails_back, links=tuple(config.links), nodes=nodes)
 
 
 def _make_external(context: MirrorContext) -> Mirror:
@@ -104,6 +112,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         check=_check_external,
         make=_make_external,
         contract=_contract_of_external,
+        traits=_traits_of_external,
         reads=("config",),
     ),
 }

@@ -147,8 +147,8 @@ def _not_paused(t: Tables) -> DataFrame | None:
 
 
 def _until_next(t: Tables, rows: DataFrame, *functions: str) -> DataFrame:
-    """One row per target of each request: op, done_index, f, cluster, done, on_topic and on_partition (null: all), until
-    (begin of the next request with these functions to the same cluster)."""
+    """One row per target of each request: op, done_index, f, cluster, done, on_topic and on_partition (null: all), and
+    until (begin of the next request with these functions to the same cluster)."""
     others = requests(t, *functions).select(F.col("cluster").alias("there"), F.col("begin").alias("next_ns"))
     later = (F.col("there") == F.col("cluster")) & (F.col("next_ns") >= F.col("done"))
     targets = t.table("op_records").where("topic is not null")

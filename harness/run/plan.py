@@ -31,12 +31,14 @@ from workloads.base import AsksOfMirror, TopicSpec, Workload, WorkloadOptions
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """One test, validated, with its fault schedule drawn. given: name → text of every file that it was made from."""
+    """One test, validated, with its fault schedule drawn. given: name → text of every file that it was made from.
+    traits: of the mirror, with its options."""
 
     spec: TestSpec
     scenario: Scenario
     contract: str
     mirror: MirrorSpec
+    traits: Traits
     settings: MirrorSettings
     workload: Workload
     options: WorkloadOptions
@@ -57,7 +59,7 @@ class RunPlan:
     def first_process(self, route: Route) -> int:
         """Number of a route's first mirror process, from 1; each route has as many as the test asks for."""
         routes = (*self.scenario.routes, *self.scenario.later)
-        return 1 + routes.index(route) * self.spec.mirror_nodes
+        return 1 + routes.index(route) * self.spec.mirror_nodes * max(1, self.traits.nodes)
 
 
 def make_plan(
@@ -101,6 +103,7 @@ def make_plan(
         scenario=scenario,
         contract=_with_producers(spec.contract or _default_contract(own_contract, drawn), spec),
         mirror=mirror,
+        traits=traits,
         settings=settings,
         workload=workload,
         options=options,
