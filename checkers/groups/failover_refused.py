@@ -116,17 +116,14 @@ def _not_paused(t: Tables) -> DataFrame | None:
     if not (t.has("mirror_states") and t.has("log_ends")):
         return None
     pauses = _until_next(t, requests(t, "mirror_pause").where("type = 'ok'"), *_STOPS, *_STARTS)
-    written = t.ops.where("f in ('send', 'txn') and type = 'invoke'").groupBy("cluster")
-    written = written.agg(F.min("time_ns").alias("written_ns"))
-    pauses = pauses.join(F.broadcast(written), "cluster", "left").where("written_ns is null or written_ns >= until")
     mirrored = t.table("mirror_states").where("partition is not null").select(*PARTITION).distinct()
     ends = t.table("log_ends").where("broker is null or leader is null or broker = leader")
     ends = ends.withColumn("end", F.coalesce("high_watermark", "log_end")).where("end is not null")
-    ends = ends.select(*PARTITION, "end", F.col("time_ns").alias("seen_ns")).join(
-        mirrored, list(PARTITION), "left_semi"
-    )
-    after = ends.join(F.broadcast(pauses), "cluster")
+    ends = ends.select(*PARTITION, "end", F.col("time_ns").alias("seen_ns"))
+    written = t.sends.groupBy(*PARTITION[:2]).agg(F.min("invoke_ns").alias("written_ns"))
+    after = ends.join(mirrored, list(PARTITION), "left_semi").join(F.broadcast(pauses), "cluster")
     after = after.where((F.col("seen_ns") > F.col("done") + PAUSE_NS) & (F.col("seen_ns") < F.col("until")))
+    after = after.join(written, list(PARTITION[:2]), "left").where("written_ns is null or written_ns >= until")
     rows = (
         after.where(_ABOUT)
         .groupBy("op", "done_index", *PARTITION)
@@ -148,14 +145,18 @@ def _not_paused(t: Tables) -> DataFrame | None:
 
 def _until_next(t: Tables, rows: DataFrame, *functions: str) -> DataFrame:
     """One row per target of each request: op, done_index, f, cluster, done, on_topic and on_partition (null: all), and
-    until (begin of the next request with these functions to the same cluster)."""
-    others = requests(t, *functions).select(F.col("cluster").alias("there"), F.col("begin").alias("next_ns"))
-    later = (F.col("there") == F.col("cluster")) & (F.col("next_ns") >= F.col("done"))
+    until (begin of the next request with these functions about the same)."""
     targets = t.table("op_records").where("topic is not null")
     targets = targets.select(
         *(F.col("op_index").alias("op"), F.col("topic").alias("on_topic"), F.col("partition").alias("on_partition"))
+    ).distinct()
+    others = requests(t, *functions).join(targets.drop("on_partition"), "op", "left")
+    others = others.select(
+        *(F.col("cluster").alias("there"), F.col("begin").alias("next_ns"), F.col("on_topic").alias("other_topic"))
     )
-    rows = rows.join(targets.distinct(), "op", "left").join(F.broadcast(others), later, "left")
+    later = (F.col("there") == F.col("cluster")) & (F.col("next_ns") >= F.col("done"))
+    same = F.col("other_topic").isNull() | F.col("on_topic").isNull() | (F.col("other_topic") == F.col("on_topic"))
+    rows = rows.drop("topic").join(targets, "op", "left").join(F.broadcast(others), later & same, "left")
     found = rows.groupBy("op", "done_index", "f", "cluster", "done", "on_topic", "on_partition")
     return found.agg(F.coalesce(F.min("next_ns"), F.lit(_NEVER)).alias("until"))
 

@@ -99,7 +99,8 @@ def parse(text: str) -> Selection:
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise UsageError(
-            f"nemesis {text!r} cannot be read; write NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE], e.g. broker-kill:A/leader"
+            f"nemesis {text!r} cannot be read; write NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE][@MOMENT[..END]], "
+            "e.g. broker-kill:A/leader"
         )
     name, moment = match["name"].strip(), match["moment"] or ""
     if name not in REGISTRY:

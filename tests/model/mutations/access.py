@@ -103,8 +103,10 @@ def grow_on_after_a_pause(v: Victim) -> bool:
     """A pause is acknowledged, and the mirrored log grows on."""
     target = [{"action": "target", "topic": v.w.b.topic, "partition": 0}]
     v.w.book.now = 1
-    ends = [r for r in v.rows("log_ends", cluster="B", partition=0) if r["high_watermark"] is not None]
-    grown = [r["high_watermark"] for r in ends if r["time_ns"] > 11 * S]
+    asked = [op["time_ns"] for op in v.ops.values() if op["f"].startswith("mirror_")]
+    until = min(asked, default=99 * S)
+    looks = [r for r in v.rows("log_ends", cluster="B", partition=0) if 11 * S < r["time_ns"] < until]
+    grown = [r["high_watermark"] for r in looks if r.get("high_watermark") is not None]
     if not grown or grown[-1] == grown[0]:
         return False
     v.w.book.operation(v.w.book.name("admin"), "mirror_pause", target, cluster="B")
