@@ -15,8 +15,9 @@ NEVER = "never injected: the run ended before it, or lost its record"
 
 @dataclass(frozen=True)
 class FaultRow:
-    """One line. start, end: seconds of the run, None where it was not injected, or not healed; planned: `12.0 s, 3.0 s` of
-    the load, or `from stop.A-B, until settle` of the scenario; bit: None where there is no proof; outcome: what was seen, or why it was skipped."""
+    """One line. start, end: seconds of the run, None where it was not injected, or not healed; planned: `12.0 s, 3.0 s`
+    of the load, or `from stop.A-B, until settle` of the scenario; bit: None where there is no proof; outcome: what was
+    seen, or why it was skipped."""
 
     fault_id: int
     name: str
