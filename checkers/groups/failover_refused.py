@@ -4,9 +4,9 @@ Proves, by form:
 - `refused`: a scenario asked for the stop of a mirror, again and again until its limit, and the mirror refused. The
   destination did not become writable; the sentence has the time for which it was tried and the reason that was stated.
 - `timeout`: the mirror did not refuse, and the stop did not end within its limit either.
-- `ignored`: a stop was acknowledged, and a partition that is described afterwards was never described as stopped or
-  being stopped, nor started again; or a pause was acknowledged, and 10 s later the mirrored log of the destination, to
-  which no client writes, still grew.
+- `ignored`: a stop was acknowledged, and a partition that was described before and afterwards was not described as
+  stopped or being stopped, nor started again, since; or a pause was acknowledged, and 10 s later the mirrored log of
+  the destination, to which no client writes, still grew.
 
 In an imported history `refused` is a failed event of function `failover`; a failed `mirror_stop` may be right there.
 Cannot see: whether the destination would have been writable anyhow; stops and pauses of a mirror that describes
@@ -88,16 +88,16 @@ def _not_stopped(t: Tables) -> DataFrame | None:
     stops = _until_next(t, requests(t, *_STOPS).where("type = 'ok'"), *_STARTS)
     seen = t.table("mirror_states").where("state is not null and state != 'UNKNOWN' and partition is not null")
     seen = seen.where("coalesce(event, 'look') = 'look'").select(*PARTITION, "state", F.col("time_ns").alias("seen_ns"))
-    after = seen.join(F.broadcast(stops), "cluster").where("seen_ns > done and seen_ns < until")
-    rows = (
-        after.where(_ABOUT)
-        .groupBy("op", "done_index", "f", *PARTITION)
-        .agg(
-            F.max(F.col("state").isin(*_OBEYED)).alias("obeyed"),
-            F.max_by("state", "seen_ns").alias("state"),
-            F.count("*").alias("times"),
-        )
+    around = seen.join(F.broadcast(stops), "cluster").where("seen_ns < begin or (seen_ns > done and seen_ns < until)")
+    before, after = F.col("seen_ns") < F.col("begin"), F.col("seen_ns") > F.col("done")
+    rows = around.where(_ABOUT).groupBy("op", "done_index", "f", *PARTITION)
+    rows = rows.agg(
+        F.max_by(F.when(before, F.col("state")), F.when(before, F.col("seen_ns"))).alias("was"),
+        F.max(F.when(after, F.col("state").isin(*_OBEYED))).alias("obeyed"),
+        F.max_by("state", "seen_ns").alias("state"),
+        F.count(F.when(after, 1)).alias("times"),
     )
+    rows = rows.where("was is not null and was != 'STOPPED' and times > 0")
     return anomalies(
         rows.where("not obeyed"),
         KIND.name,
@@ -144,8 +144,8 @@ def _not_paused(t: Tables) -> DataFrame | None:
 
 
 def _until_next(t: Tables, rows: DataFrame, *functions: str) -> DataFrame:
-    """One row per target of each request: op, done_index, f, cluster, done, on_topic and on_partition (null: all), and
-    until (begin of the next request with these functions about the same)."""
+    """One row per target of each request: op, done_index, f, cluster, begin, done, on_topic and on_partition (null:
+    all), and until (begin of the next request with these functions about the same)."""
     targets = t.table("op_records").where("topic is not null")
     targets = targets.select(
         *(F.col("op_index").alias("op"), F.col("topic").alias("on_topic"), F.col("partition").alias("on_partition"))
@@ -157,7 +157,7 @@ def _until_next(t: Tables, rows: DataFrame, *functions: str) -> DataFrame:
     later = (F.col("there") == F.col("cluster")) & (F.col("next_ns") >= F.col("done"))
     same = F.col("other_topic").isNull() | F.col("on_topic").isNull() | (F.col("other_topic") == F.col("on_topic"))
     rows = rows.drop("topic").join(targets, "op", "left").join(F.broadcast(others), later & same, "left")
-    found = rows.groupBy("op", "done_index", "f", "cluster", "done", "on_topic", "on_partition")
+    found = rows.groupBy("op", "done_index", "f", "cluster", "begin", "done", "on_topic", "on_partition")
     return found.agg(F.coalesce(F.min("next_ns"), F.lit(_NEVER)).alias("until"))
 
 

@@ -110,7 +110,7 @@ def test_a_request_that_is_acknowledged_and_does_nothing_is_found(spark: SparkSe
     h.end("B", "grows", 9)
     h.ask("mirror_resume", "ok", topic="resumed")
     h.seconds = 30
-    for topic in ("grows", "rests", "resumed"):
+    for topic in ("grows", "resumed"):
         h.end("B", topic, 20)
     assert [row[:3] for row in found(spark, h, tmp_path / "run")] == [
         ("failover_refused", "ignored", "grows"),
