@@ -58,13 +58,12 @@ def found(spark: SparkSession, history: Told, folder: Path) -> list[tuple[Any, .
     return sorted((row["kind"], row["form"], row["topic"] or "", row["explain"]) for row in rows)
 
 
-@pytest.mark.parametrize("fault", [True, False], ids=["fault", "clean"])
-def test_a_stop_that_is_refused_or_does_not_end_is_found_with_its_time_and_reason(
-    spark: SparkSession, tmp_path: Path, fault: bool
-) -> None:
+@pytest.mark.parametrize("twin", ["fault", "clean"])
+def test_a_stop_that_is_refused_or_does_not_end_is_found(spark: SparkSession, tmp_path: Path, twin: str) -> None:
+    """With the time for which it was tried, the reason that was stated, and the states that were described."""
     h = Told(**OWN)
     h.state("t", "MIRRORING")
-    if fault:
+    if twin != "clean":
         h.seconds = 10
         h.fault(1, "bit")
         invoke = h.event("scenario", "invoke", "mirror_stop", cluster="B")
@@ -86,7 +85,7 @@ def test_a_stop_that_is_refused_or_does_not_end_is_found_with_its_time_and_reaso
         "C was not made writable: the stop of its mirror did not end in 90.0 s: u-0 is STOPPING; "
         "described then: nothing"
     )
-    expected = [(kind, "refused", "", refused), (kind, "timeout", "", late)] if fault else []
+    expected = [(kind, "refused", "", refused), (kind, "timeout", "", late)] if twin != "clean" else []
     assert [row for row in found(spark, h, tmp_path / "run") if row[0] == kind] == expected
 
 
