@@ -39,6 +39,10 @@ class MomentFaults:
             mine = [o for o in stage.waiting.outcomes() if name in (o.spec.at_step, o.spec.until)]
             stage.display.say("; ".join(_words(outcome) for outcome in mine))
 
+    def skip(self, step: str, place: Route | str = "") -> None:
+        """A moment that does not come, because its step was left out: later ones keep their names."""
+        self._names.next(step, place)
+
     @contextmanager
     def within(self, step: str, route: Route, mirror: Mirror, state: PartitionState) -> Iterator[None]:
         """A moment within a step: when the mirror first describes a partition in this state. If it never does, the

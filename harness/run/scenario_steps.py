@@ -70,6 +70,7 @@ class RunSteps:
         self._faults.come_to("stop", route)
         mirror = stage.mirrors.get(route)
         if mirror is None or route not in stage.running_routes:
+            self._faults.skip("stopping", route)
             stage.note(f"the mirror {source}→{destination} was not stopped: it does not run")
             return Cut({})
         with (
@@ -103,6 +104,7 @@ class RunSteps:
         stage, route = self._stage, (source, destination)
         self._faults.come_to("start", route)
         if (destination, source) in stage.running_routes:
+            self._faults.skip("truncation", route)
             stage.note(
                 f"the mirror {source}→{destination} was not started: {destination}→{source} was not stopped before"
             )
