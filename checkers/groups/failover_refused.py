@@ -90,8 +90,8 @@ def _not_stopped(t: Tables) -> DataFrame | None:
     seen = seen.where("coalesce(event, 'look') = 'look'").select(*PARTITION, "state", F.col("time_ns").alias("seen_ns"))
     around = seen.join(F.broadcast(stops), "cluster").where("seen_ns < begin or (seen_ns > done and seen_ns < until)")
     before, after = F.col("seen_ns") < F.col("begin"), F.col("seen_ns") > F.col("done")
-    rows = around.where(_ABOUT).groupBy("op", "done_index", "f", *PARTITION)
-    rows = rows.agg(
+    groups = around.where(_ABOUT).groupBy("op", "done_index", "f", *PARTITION)
+    rows = groups.agg(
         F.max_by(F.when(before, F.col("state")), F.when(before, F.col("seen_ns"))).alias("was"),
         F.max(F.when(after, F.col("state").isin(*_OBEYED))).alias("obeyed"),
         F.max_by("state", "seen_ns").alias("state"),
