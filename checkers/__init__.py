@@ -41,6 +41,7 @@ MODULES: tuple[str, ...] = (
     "groups.checkpoint_rewind",
     "groups.epoch_invariant",
     "groups.written_while_mirrored",
+    "groups.failover_refused",
     "groups.state_graph",
     "groups.state_key_skew",
     "groups.acl_lost",

@@ -15,12 +15,12 @@ from mirrors.mm2 import config as mm2_config
 from mirrors.native import config as native_config
 from mirrors.reference.driver import config as reference_config
 from mirrors.reference.server.steps import RECONCILE, START, STOP, steps_of
-from mirrors.site import CrashSteps, MirrorContext, MirrorSettings, MirrorSite, MirrorSpec
+from mirrors.site import CrashSteps, MirrorContext, MirrorSettings, MirrorSite, MirrorSpec, Traits
 
 if TYPE_CHECKING:
     from harness.topology.mirror import Mirror
 
-__all__ = ["REGISTRY", "MirrorContext", "MirrorSettings", "MirrorSite", "MirrorSpec"]
+__all__ = ["REGISTRY", "MirrorContext", "MirrorSettings", "MirrorSite", "MirrorSpec", "Traits"]
 
 
 def _check_mm2(settings: MirrorSettings, topics: Sequence[str]) -> None:
@@ -44,13 +44,21 @@ def _check_external(settings: MirrorSettings, _topics: Sequence[str]) -> None:
 
     read_config(settings.options, settings.texts)
     if settings.mirror_nodes != 1:
-        raise UsageError("mirror external is one container or command; leave --mirror-nodes out")
+        raise UsageError("mirror external has as many containers as `nodes` in its file says; leave --mirror-nodes out")
 
 
 def _contract_of_external(options: Mapping[str, str], texts: Mapping[str, str]) -> str:
     from mirrors.external.config import read_config
 
     return read_config(options, texts).contract
+
+
+def _traits_of_external(options: Mapping[str, str], texts: Mapping[str, str]) -> Traits:
+    from mirrors.external.config import read_config
+
+    config = read_config(options, texts)
+    nodes = 0 if config.container is None else config.nodes
+    return Traits(fails_back=config.fails_back, links=tuple(config.links), nodes=nodes)
 
 
 def _make_external(context: MirrorContext) -> Mirror:
@@ -97,6 +105,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         image="reference",
         registers=True,
         fails_back=True,
+        keeps_state=True,
         design=reference_config.design,
         designs=_designs_of_reference,
         crash_steps=CrashSteps(start=steps_of(START), stop=steps_of(STOP), source_loss=steps_of(RECONCILE)),
@@ -114,6 +123,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         format_features=native_config.FORMAT_FEATURES,
         class_in_brokers=native_config.CLASS_OF_BUILD,
         fails_back=True,
+        keeps_state=True,
         version=lambda images: images.brokers(source=False).kafka_version,
     ),
     "external": MirrorSpec(
@@ -124,6 +134,7 @@ REGISTRY: Final[Mapping[str, MirrorSpec]] = {
         check=_check_external,
         make=_make_external,
         contract=_contract_of_external,
+        traits=_traits_of_external,
         reads=("config",),
     ),
 }

@@ -94,6 +94,17 @@ class CrashSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a mirror is like with its options. fails_back: it can mirror back over the old source's log. links: the ends
+    of its route (`source`, `destination`) that it reaches through the proxy. nodes: its containers, for each of
+    `--mirror-nodes`."""
+
+    fails_back: bool = False
+    links: tuple[str, ...] = ("source", "destination")
+    nodes: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class MirrorSpec:
     """One entry of the registry.
 
@@ -103,7 +114,9 @@ class MirrorSpec:
     and use only the source's link. in_brokers: it runs within the destination's brokers, which use only the source's
     link; for it the clusters get broker_config (number of brokers and options → configuration of every node) and are
     formatted with format_features, and their image has to have class_in_brokers (a path in the jars of Kafka's
-    clients), which our own images lack. fails_back: it can mirror back over the old source's log. design: `--design`
+    clients), which our own images lack. fails_back: it can mirror back over the old source's log. traits: options and
+    the texts of files that they name → its traits, where these depend on them. keeps_state: it keeps state in topics of
+    its destination (harness.topology.mirror.KeepsTopics). design: `--design`
     arguments → (the contract they are judged by, switch → value); None: there is nothing to choose. designs: what there
     is to choose, as rows of `shatter list designs`. contract: options
     and the texts of files that they name → the contract; None: the first one. crash_steps: where its processes can be
@@ -124,12 +137,21 @@ class MirrorSpec:
     format_features: Mapping[str, str] = field(default_factory=dict)
     class_in_brokers: str = ""
     fails_back: bool = False
+    traits: Callable[[Mapping[str, str], Mapping[str, str]], Traits] | None = None
+    keeps_state: bool = False
     design: Callable[[Sequence[str]], tuple[str, Mapping[str, str]]] | None = None
     designs: Callable[[bool], list[dict[str, Any]]] = lambda _verbose: []
     contract: Callable[[Mapping[str, str], Mapping[str, str]], str] | None = None
     crash_steps: CrashSteps = CrashSteps()
     version: Callable[[ImageSet], str] = lambda _: ""
     reads: tuple[str, ...] = ()
+
+    def traits_of(self, options: Mapping[str, str], texts: Mapping[str, str]) -> Traits:
+        """Its traits with these options. Raises: UsageError for options that are wrong."""
+        if self.traits is not None:
+            return self.traits(options, texts)
+        links = ("source",) if self.registers or self.in_brokers else Traits.links
+        return Traits(fails_back=self.fails_back, links=links, nodes=0 if self.in_brokers else 1)
 
 
 class TopologySite:

@@ -45,7 +45,9 @@ class Shape:
     brokers: cluster letter → broker ids; topics: names on A; partitions: per topic.
     replication: replicas per partition; mirror_nodes: containers of the mirror's own; links: clusters that the mirror
     reaches through the proxy; None: all. crash_points: named steps of a mirror that the run reaches, as parameters
-    of a fault (route, step).
+    of a fault (route, step). moments: those of the scenario at which faults can begin and be healed, in order.
+    moment_links: the links that are there for faults of moments, those of mirrors that the scenario starts later
+    included. state_on: clusters in whose topics a mirror keeps its state.
     """
 
     brokers: Mapping[str, tuple[int, ...]]
@@ -56,6 +58,9 @@ class Shape:
     replication: int = 3
     links: tuple[str, ...] | None = None
     crash_points: tuple[Mapping[str, str], ...] = ()
+    moments: tuple[str, ...] = ()
+    moment_links: tuple[str, ...] | None = None
+    state_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class FaultSpec:
     at_s: seconds after the start of the load phase; duration_s: until it is healed.
     cluster: A, B, link (params["link"] says which) or mirror. role: leader, follower, controller, any, all, …
     resolved at injection.
+    at_step: the moment of the scenario at which it begins, instead of at_s; until: the one at which it is healed, if
+    duration_s (0: unlimited) has not passed before. Both are empty for a fault of the load.
     """
 
     fault_id: int
@@ -102,6 +109,8 @@ class FaultSpec:
     cluster: str
     role: str
     params: Mapping[str, Any] = field(default_factory=dict)
+    at_step: str = ""
+    until: str = ""
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,8 @@ Proves: after the end of the phase `heal` (of the last recorded fault step, wher
 polls brought nothing although acknowledged records were at its position (form `client`); a last stable offset stayed
 below the high watermark (`last_stable`); the offset of a group with members did not change although, by an earlier
 snapshot, the partition's log reached further (`group`); a mirror partition had lag and its destination's end did not
-change (`mirror`).
+change (`mirror`). After a scenario's start of a mirror, or the healing of the last fault during it, some partition was
+not described as MIRRORING (`start`): that counts from then on, whatever is healed later.
 
 Cannot see: a stall shorter than the bound, or between snapshots; without snapshots after healing, anything. In an
 imported history, what its clients waited for; there a last stable offset that an open transaction holds is `lso_wrong`.
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
 from checkers.views.incarnations import undecided, with_era_at
 from checkers.views.keys import PARTITION
+from checkers.views.mirror_requests import requests, with_states
 from checkers.views.tables import Tables
 from checkers.views.topic_ids import with_era_of_log
 from checkers.views.txn_batches import txn_batches
@@ -34,7 +36,7 @@ STUCK = AnomalyKind(
     sources=("KAFKA-14402", "KIP-890", "KAFKA-9144"),
     requires=(),
     any_of=("ops", "log_ends", "group_offsets", "mirror_states"),
-    forms=("client", "last_stable", "group", "mirror"),
+    forms=("client", "last_stable", "group", "mirror", "start"),
 )
 BOUND_S = 60.0
 
@@ -54,7 +56,8 @@ def check(t: Tables) -> DataFrame | None:
     clients = _clients(t, after, bound) if healed else None
     if t.stored.imported:
         clients = _consumers(t, after, bound)
-    return union([clients, _stable(t, after, bound), _groups(t, after, bound), _mirror(t, after, bound)])
+    found = [clients, _stable(t, after, bound), _groups(t, after, bound), _mirror(t, after, bound)]
+    return union([*found, _starts(t, bound)])
 
 
 def _clients(t: Tables, after: Column, bound: int) -> DataFrame:
@@ -232,6 +235,53 @@ def _mirror(t: Tables, after: Column, bound: int) -> DataFrame | None:
         explain=sentence(
             "the mirror left %s-%s on %s at offset %s for %s s after healing, %s records behind",
             *("topic", "partition", "cluster", "offset", _seconds("lasted"), "lag"),
+        ),
+    )
+
+
+def _starts(t: Tables, bound: int) -> DataFrame | None:
+    """Starts that a scenario gave up waiting for. A fault that was live to the end of the wait excuses them."""
+    if not t.has("mirror_states"):
+        return None
+    rows = requests(t, "mirror_start", "mirror_failback").where("own and type = 'info'")
+    run_end = t.ops.agg(F.max("time_ns").alias("run_end"))
+    steps = t.table("faults").where("fault_id >= 0").groupBy("fault_id")
+    faults = steps.agg(
+        F.min(F.when(F.col("action").isin("inject", "bit"), F.col("time_ns"))).alias("since"),
+        F.max(F.when((F.col("action") == "heal") & F.coalesce("ok", F.lit(True)), F.col("time_ns"))).alias("healed"),
+    )
+    overlaps = (F.col("since") < F.col("done")) & (F.coalesce("healed", "done") >= F.col("begin"))
+    rows = (
+        rows.join(F.broadcast(faults), overlaps, "left")
+        .groupBy(*rows.columns)
+        .agg(
+            F.greatest("begin", F.max("healed")).alias("since_ns"),
+            F.max(F.col("since").isNotNull() & (F.coalesce("healed", "done") >= F.col("done"))).alias("excused"),
+        )
+    )
+    seen = t.table("mirror_states").where("state is not null and partition is not null")
+    seen = seen.select(F.col("cluster").alias("on"), "topic", "partition", "state", F.col("time_ns").alias("seen_ns"))
+    seen = seen.withColumnRenamed("topic", "of")
+    mine = (F.col("on") == F.col("cluster")) & (F.col("seen_ns") >= F.col("begin"))
+    going = F.min(F.when(F.col("state").isin("MIRRORING", "STOPPED"), F.col("seen_ns"))).alias("going_ns")
+    parts = rows.select("op", "cluster", "begin").join(seen, mine).groupBy("op", "of", "partition").agg(going)
+    whole = parts.groupBy("op").agg(F.when(F.count("going_ns") == F.count("*"), F.max("going_ns")).alias("going_ns"))
+    rows = rows.join(whole, "op", "left").crossJoin(F.broadcast(run_end))
+    lasted = F.coalesce("going_ns", "run_end") - F.col("since_ns")
+    rows = rows.where("not coalesce(excused, false)").withColumn("lasted", lasted).where(F.col("lasted") > bound)
+    return anomalies(
+        with_states(t, rows, until=F.col("done")),
+        "stuck",
+        form=F.lit("start"),
+        topic=None,
+        partition=None,
+        offset=None,
+        value=None,
+        ops=op_list("op", "done_index"),
+        rank=-F.col("lasted"),
+        explain=sentence(
+            "the mirror to %s was not mirroring everything %s s after its start (%s): %s; described then: %s",
+            *("cluster", _seconds("lasted"), "f", F.coalesce("error_text", F.lit("no reason stated")), "states"),
         ),
     )
 

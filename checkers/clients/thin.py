@@ -56,6 +56,8 @@ def _missing(t: Tables) -> DataFrame | None:
     seen = [{**row, **drawn.get(row["fault_id"], {})} for row in bit]
     asked = {text: _named(text) for text in t.meta.test.nemeses}
     named = {wanted["name"] for wanted in asked.values()}
+    moments = [(str(f["nemesis"]), str(f["at_step"])) for f in t.meta.schedule if f.get("at_step") and "nemesis" in f]
+    asked |= {f"{name} at moment {step}": {"name": name, "at_step": step} for name, step in moments}
     asked |= {
         name: {"name": name} for name in (str(f.get("nemesis", "")) for f in t.meta.schedule) if name not in named
     }
@@ -68,11 +70,13 @@ def _missing(t: Tables) -> DataFrame | None:
 
 
 def _named(text: str) -> dict[str, str]:
-    """`NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE …]` → the attributes that a fault of it must have."""
+    """`NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE …][@MOMENT[..END]]` → the attributes that a fault of it must have."""
+    text, _, moment = text.partition("@")
     head, *fixed = text.split("+")
     name, _, place = head.partition(":")
     cluster, _, role = place.partition("/")
     wanted = {"name": name, "cluster": cluster, "role": role, **dict(one.split("=", 1) for one in fixed if "=" in one)}
+    wanted["at_step"] = moment.partition("..")[0]
     return {key: value for key, value in wanted.items() if value}
 
 
@@ -83,7 +87,10 @@ def _fits(fault: dict[str, Any], named: dict[str, str]) -> bool:
     known = {**own, **{key: fault[key] for key in ("name", "cluster", "role") if fault.get(key) is not None}}
     if "link" in own:  # a fault on a link is requested by the cluster at its far end
         known["cluster"] = own["link"]
-    return all(str(known.get(key, value)) == value for key, value in named.items())
+    step = str(fault.get("at_step") or "")
+    if named.get("at_step", "") not in (step, step.split(".")[0]):
+        return False
+    return all(str(known.get(key, value)) == value for key, value in named.items() if key != "at_step")
 
 
 def _idle(t: Tables) -> DataFrame | None:

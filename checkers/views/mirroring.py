@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views import topic_names
+from checkers.views.mirror_requests import requests
 from harness.core import contracts
 from harness.history.ops import Phase
 
@@ -118,7 +119,8 @@ def states(t: Tables) -> DataFrame:
 def scopes(t: Tables) -> DataFrame | None:
     """Every partition to be judged, one row each: PAIR, source_topic, destination_topic, a_start, a_end,
     b_start, b_end (b_*: null when the topic is not there at all), from_log (the source's log is known, not only its
-    acknowledged sends), and the columns of `states`; stopped; all_due (everything had to arrive).
+    acknowledged sends), and the columns of `states`; stopped; all_due (everything had to arrive: not where a scenario
+    asked for a stop in vain, since it then waited for nothing).
 
     Not included: topics that the mirror was not asked to mirror, and partitions whose log on the destination was not
     captured. None without a pair.
@@ -134,6 +136,8 @@ def _scopes(t: Tables) -> DataFrame | None:
     for part in parts[1:]:
         found = found.unionByName(part)
     going = ~F.coalesce("last_state", F.lit("")).isin(*_NOT_GOING_ON)
+    in_vain = requests(t, "mirror_stop").where("own and type in ('fail', 'info')").select("cluster").distinct()
+    going &= ~F.col("destination").isin(*(row[0] for row in in_vain.collect()))
     return found.withColumns(
         {
             "stopped": F.coalesce(F.col("last_state") == "STOPPED", F.lit(False)),

@@ -42,7 +42,11 @@ def write(folder: Path) -> list[Path]:
 _TITLES: Mapping[str, tuple[str, str]] = {
     "nemeses": (
         "Nemeses",
-        "The faults. `NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE]` fixes choices that the seed makes otherwise.",
+        (
+            "The faults. `NAME[:CLUSTER[/ROLE]][+PARAMETER=VALUE][@MOMENT[..END]]` fixes choices that the seed makes "
+            "otherwise. With `@MOMENT` a fault begins at a moment of the scenario, not during the load: see "
+            "[campaigns](campaigns.md#disasters)."
+        ),
     ),
     "checkers": ("Checkers", "Every kind of anomaly: what must hold, where it comes from, and what it cannot see."),
     "contracts": (

@@ -123,7 +123,8 @@ class RunMeta(_Open):
     phases: list[PhaseSpan] = Field(default_factory=list)
     """The phases so far."""
     schedule: list[dict[str, Any]] = Field(default_factory=list)
-    """The faults as they were drawn, in order: fault_id, nemesis, at_s, duration_s, cluster, role, params."""
+    """The faults as they were drawn, in order: fault_id, nemesis, at_s, duration_s, cluster, role, params; for a fault
+    of a moment of the scenario also at_step (where it begins) and until (where it is healed at the latest)."""
     floor: dict[str, Any] = Field(default_factory=dict)
     """The minimum load that proves anything; below it the verdict is unknown."""
     unhealed: list[str] = Field(default_factory=list)

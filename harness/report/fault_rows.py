@@ -15,8 +15,9 @@ NEVER = "never injected: the run ended before it, or lost its record"
 
 @dataclass(frozen=True)
 class FaultRow:
-    """One line. start, end: seconds of the run, None where it was not injected, or not healed; planned: `at 12.0 s for
-    3.0 s` of the load; bit: None where there is no proof; outcome: what was seen, or why it was skipped."""
+    """One line. start, end: seconds of the run, None where it was not injected, or not healed; planned: `12.0 s, 3.0 s`
+    of the load, or `from stop.A-B, until settle` of the scenario; bit: None where there is no proof; outcome: what was
+    seen, or why it was skipped."""
 
     fault_id: int
     name: str
@@ -76,6 +77,9 @@ def _where(entry: Mapping[str, Any]) -> str:
 
 def _planned(entry: Mapping[str, Any]) -> str:
     at, length = entry.get("at_s"), entry.get("duration_s")
+    if entry.get("at_step"):
+        held = f"{length:.1f} s, at most " if isinstance(length, int | float) and length else ""
+        return f"from {entry['at_step']}, {held}until {entry.get('until') or 'end'}"
     if not isinstance(at, int | float) or not isinstance(length, int | float):
         return ""
     return f"{at:.1f} s, {length:.1f} s" if at or length else "when its moment comes"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from harness.clusters.docker.images import ImageSet
@@ -12,13 +13,14 @@ from harness.clusters.plan.topology import ClusterSpec, TopologySpec
 from harness.core import contracts
 from harness.core.errors import UsageError
 from harness.core.given import read_given
+from harness.core.hints import closest
 from harness.core.testspec import TestSpec, check_name
 from harness.run.cluster_config import AUTHORIZER, BROKERS, TOPICS
-from harness.run.rehearsal import mirrors_moved
+from harness.run.rehearsal import Rehearsed, rehearse
+from harness.run.scenarios import DISASTER, Route, Scenario
 from harness.run.scenarios import REGISTRY as SCENARIOS
-from harness.run.scenarios import Route, Scenario
 from mirrors import REGISTRY as MIRRORS
-from mirrors import MirrorSettings, MirrorSpec
+from mirrors import MirrorSettings, MirrorSpec, Traits
 from nemeses import REGISTRY as NEMESES
 from nemeses.base import FaultSpec, Shape
 from nemeses.engine.schedule import draw, from_json
@@ -29,12 +31,14 @@ from workloads.base import AsksOfMirror, TopicSpec, Workload, WorkloadOptions
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """One test, validated, with its fault schedule drawn. given: name → text of every file that it was made from."""
+    """One test, validated, with its fault schedule drawn. given: name → text of every file that it was made from.
+    traits: of the mirror, with its options."""
 
     spec: TestSpec
     scenario: Scenario
     contract: str
     mirror: MirrorSpec
+    traits: Traits
     settings: MirrorSettings
     workload: Workload
     options: WorkloadOptions
@@ -55,7 +59,7 @@ class RunPlan:
     def first_process(self, route: Route) -> int:
         """Number of a route's first mirror process, from 1; each route has as many as the test asks for."""
         routes = (*self.scenario.routes, *self.scenario.later)
-        return 1 + routes.index(route) * self.spec.mirror_nodes
+        return 1 + routes.index(route) * self.spec.mirror_nodes * max(1, self.traits.nodes)
 
 
 def make_plan(
@@ -69,10 +73,12 @@ def make_plan(
     check_name("mirror", spec.mirror, MIRRORS)
     check_name("scenario", spec.scenario, SCENARIOS)
     check_name("workload", spec.workload, WORKLOADS)
-    mirror, workload, scenario = MIRRORS[spec.mirror], WORKLOADS[spec.workload], SCENARIOS[spec.scenario]
-    _check_failback(mirror, scenario)
+    mirror, workload = MIRRORS[spec.mirror], WORKLOADS[spec.workload]
     spec = spec.model_copy(update={"mirror_options": {**_asked_of(mirror, workload), **spec.mirror_options}})
     texts = {**(given or {}), **_read(spec, mirror, given or {})}
+    traits = mirror.traits_of(spec.mirror_options, texts)
+    scenario = SCENARIOS[spec.scenario].with_mirror(fails_back=traits.fails_back)
+    _check_failback(mirror, scenario, traits)
     own_contract, design = _design(spec, mirror, texts)
     settings = MirrorSettings(
         contract=_base_contract(spec, mirror, own_contract),
@@ -87,12 +93,17 @@ def make_plan(
     options = _workload_options(spec)
     topics = tuple(workload.topics(options))
     mirror.check(settings, [topic.name for topic in topics])
-    drawn = _draw(spec, mirror, scenario, topics) if schedule is None else tuple(from_json(schedule))
+    if schedule is None:
+        drawn = _draw(spec, mirror, traits, scenario, topics)
+    else:
+        drawn = from_json(schedule)
+        _check_moments(drawn, scenario)
     return RunPlan(
         spec=spec,
         scenario=scenario,
         contract=_with_producers(spec.contract or _default_contract(own_contract, drawn), spec),
         mirror=mirror,
+        traits=traits,
         settings=settings,
         workload=workload,
         options=options,
@@ -102,10 +113,10 @@ def make_plan(
     )
 
 
-def _check_failback(mirror: MirrorSpec, scenario: Scenario) -> None:
-    if scenario.fails_back and not mirror.fails_back:
+def _check_failback(mirror: MirrorSpec, scenario: Scenario, traits: Traits) -> None:
+    if scenario.fails_back and not traits.fails_back:
         able = ", ".join(name for name, other in MIRRORS.items() if other.fails_back)
-        others = ", ".join(name for name, other in SCENARIOS.items() if not other.fails_back)
+        others = ", ".join(n for n, other in SCENARIOS.items() if not other.with_mirror(fails_back=False).fails_back)
         raise UsageError(
             f"scenario {scenario.name} mirrors back, which mirror {mirror.name} cannot; use scenario {others}, "
             f"or mirror {able}"
@@ -132,19 +143,55 @@ def _base_contract(spec: TestSpec, mirror: MirrorSpec, own_contract: str) -> str
     return base
 
 
-def _draw(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario, topics: Sequence[TopicSpec]) -> tuple[FaultSpec, ...]:
+def _check_moments(schedule: Sequence[FaultSpec], scenario: Scenario) -> None:
+    """A stored fault begins at a moment that the scenario has."""
+    there = rehearse(scenario).moments
+    for fault in schedule:
+        for moment in filter(None, (fault.at_step, fault.until)):
+            if moment not in there:
+                raise UsageError(
+                    f"fault {fault.fault_id} ({fault.nemesis}): scenario {scenario.name} has no moment {moment!r}; "
+                    + closest(moment, there)
+                )
+
+
+def _draw(
+    spec: TestSpec, mirror: MirrorSpec, traits: Traits, scenario: Scenario, topics: Sequence[TopicSpec]
+) -> tuple[FaultSpec, ...]:
     """The fault schedule, drawn from the seed."""
+    rehearsed = rehearse(scenario)
+    every = (*scenario.routes, *scenario.later)
     shape = Shape(
         brokers=dict.fromkeys(scenario.reached, tuple(range(1, spec.brokers + 1))),
         topics=tuple(topic.name for topic in topics),
         partitions=spec.partitions,
         separate_controllers=bool(spec.controllers),
-        mirror_nodes=0 if mirror.in_brokers else spec.mirror_nodes * len(scenario.routes),
+        mirror_nodes=spec.mirror_nodes * traits.nodes * len(scenario.routes),
         replication=spec.replication,
-        links=tuple({source for source, _ in scenario.routes}) if mirror.registers or mirror.in_brokers else None,
-        crash_points=_crash_points(spec, mirror, scenario),
+        links=_links(traits, scenario.routes),
+        crash_points=_crash_points(spec, mirror, scenario, rehearsed),
+        moments=tuple(rehearsed.moments),
+        moment_links=_links(traits, every),
+        state_on=tuple(sorted({destination for _, destination in every})) if mirror.keeps_state else (),
     )
-    return draw(spec.nemesis, shape, seed=spec.seed, load_s=spec.time_limit)
+    return draw((*spec.nemesis, *_disaster(spec, scenario, shape)), shape, seed=spec.seed, load_s=spec.time_limit)
+
+
+def _links(traits: Traits, routes: Sequence[Route]) -> tuple[str, ...]:
+    """Letters of the clusters that the mirrors of these routes reach through the proxy."""
+    ends = {"source": 0, "destination": 1}
+    return tuple(sorted({route[ends[end]] for route in routes for end in traits.links}))
+
+
+def _disaster(spec: TestSpec, scenario: Scenario, shape: Shape) -> tuple[str, ...]:
+    """The fault of a scenario's disaster, drawn from the seed unless the test names one for that moment: all nodes of
+    the cluster killed or paused, or the mirror's link to it cut."""
+    if not scenario.struck or any(parse(text).moment == DISASTER for text in spec.nemesis):
+        return ()
+    where = f"{scenario.struck}/all@{DISASTER}"
+    sorts = ["broker-kill", "broker-pause"]
+    sorts += ["link-partition"] if scenario.struck in (shape.moment_links or ()) else []
+    return (f"{Random(f'disaster {spec.seed}').choice(sorts)}:{where}",)
 
 
 def _read(spec: TestSpec, mirror: MirrorSpec, given: Mapping[str, str]) -> Mapping[str, str]:
@@ -159,9 +206,11 @@ def _asked_of(mirror: MirrorSpec, workload: Workload) -> Mapping[str, str]:
     return {name: value for name, value in asked.items() if name in mirror.options}
 
 
-def _crash_points(spec: TestSpec, mirror: MirrorSpec, scenario: Scenario) -> tuple[Mapping[str, str], ...]:
+def _crash_points(
+    spec: TestSpec, mirror: MirrorSpec, scenario: Scenario, rehearsed: Rehearsed
+) -> tuple[Mapping[str, str], ...]:
     """Crash points of the mirror that the test reaches after its start: route and step of each."""
-    started, stopped = mirrors_moved(scenario)
+    started, stopped = dict.fromkeys(rehearsed.started), dict.fromkeys(rehearsed.stopped)
     source_loss = scenario.routes if any(parse(text).nemesis.loses_acknowledged for text in spec.nemesis) else ()
     steps = mirror.crash_steps
     reached = ((steps.start, started), (steps.stop, stopped), (steps.source_loss, source_loss))

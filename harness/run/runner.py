@@ -34,6 +34,7 @@ from mirrors.site import TopologySite
 from nemeses import REGISTRY as NEMESES
 from nemeses.engine.conductor import Conductor
 from nemeses.engine.health import check
+from nemeses.engine.running import OVER
 from workloads.base import FinalRead
 
 SETTLED_QUIET_S = 1.0
@@ -185,13 +186,15 @@ class _Run:
             stage.conductor.wait(seconds)  # the schedule ends before the load; late faults get as long again
 
     def conductor(self, *, whole_run: bool) -> Conductor:
-        """A conductor of the faults that wait for their moment during the whole run, or of the others."""
+        """A conductor of the faults that wait for their moment in the whole run or the scenario, or of the others."""
         stage = self.stage
         return Conductor(
             topology=stage.topology,
             recorder=stage.recorder,
             clock=stage.recorder.clock,
-            schedule=[s for s in self.plan.schedule if NEMESES[s.nemesis].timing.whole_run is whole_run],
+            schedule=[
+                s for s in self.plan.schedule if (bool(s.at_step) or NEMESES[s.nemesis].timing.whole_run) is whole_run
+            ],
         )
 
     def heal(self) -> None:
@@ -212,12 +215,14 @@ class _Run:
             stage.display.say(f"{bites} of {faults} faults bit; {healing.health.seen}")
 
     def end_waiting(self) -> None:
-        """Give up the faults whose moment never came, and note them."""
+        """Heal what still lasts, give up the faults whose moment never came, and note them."""
         stage = self.stage
         assert stage.waiting is not None
-        if not stage.waiting.outcomes():
+        outcomes = stage.waiting.outcomes()
+        if not outcomes:
             return
-        with stage.phase(Phase.HEAL, "end of waiting faults"):
+        healed = all(outcome.state in OVER for outcome in outcomes)
+        with stage.phase(Phase.SCENARIO if healed else Phase.HEAL, "end of waiting faults"):
             healing = stage.waiting.heal_all()
             missed = [o for o in stage.waiting.outcomes() if o.bit is not True]
             for note in (

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.clusters.pair import RunningTopology
-from harness.core.errors import ClusterError, WaitTimeoutError
+from harness.core.errors import ClusterError, MirrorError, RequestRefusedError, WaitTimeoutError
 from harness.core.wait import wait_until
+from harness.evidence.snapshots import snapshot_mirror
 from harness.history.ops import F, OpType, Phase
+from harness.run.moment_faults import MomentFaults
 from harness.run.scenarios import Route
 from harness.run.state import Stage
 from harness.topology.mirror import Cut, Mirror, PartitionState
+from harness.wire.client import WireError
 
 WARM_UP_S = 120.0
+ASK_AGAIN_S = 1.0
+"""How long an operator waits before a request that was refused is sent again."""
+_FAILURES = (MirrorError, ClusterError, WireError, WaitTimeoutError)
+"""Of a request to a mirror: findings about it, not failures of the run."""
 _REASON_LENGTH = 400  # characters of a reason that are kept
 
 MakeMirror = Callable[[Route], Mirror]
@@ -24,6 +31,8 @@ class RunSteps:
     def __init__(self, stage: Stage, make: MakeMirror) -> None:
         self._stage = stage
         self._make = make
+        self._faults = MomentFaults(stage)
+        self._sampled: set[Route] = set()
 
     @property
     def topology(self) -> RunningTopology:
@@ -37,14 +46,14 @@ class RunSteps:
 
     def settle(self) -> None:
         """See ScenarioSteps."""
+        self._faults.come_to("settle")
         stage, limit = self._stage, self._stage.plan.spec.settle_limit
         with stage.phase(Phase.SETTLE, "settle"):
             stage.stop_load()
             late: list[str] = []
             for route in list(stage.running_routes):  # in chain order: downstream mirrors catch up after those upstream
                 mirror = stage.mirrors[route]
-                for note in mirror.revive():  # as an operator would; it is noted, and its states are in the tables
-                    stage.note(note)
+                self._revive(mirror)
                 missing = mirror.await_caught_up(stage.topics_on(mirror.source), timeout_s=limit)
                 late += [
                     f"{topic}-{partition} {'unknown' if lag is None else lag}"
@@ -58,10 +67,22 @@ class RunSteps:
     def stop_mirror(self, source: str, destination: str) -> Cut:
         """See ScenarioSteps."""
         stage, route = self._stage, (source, destination)
-        mirror = stage.mirrors[route]
-        with stage.phase(Phase.SCENARIO, f"stop {source}→{destination}"):
+        self._faults.come_to("stop", route)
+        mirror = stage.mirrors.get(route)
+        if mirror is None or route not in stage.running_routes:
+            self._faults.skip("stopping", route)
+            stage.note(f"the mirror {source}→{destination} was not stopped: it does not run")
+            return Cut({})
+        with (
+            stage.phase(Phase.SCENARIO, f"stop {source}→{destination}"),
+            self._faults.within("stopping", route, mirror, PartitionState.STOPPING),
+        ):
             index = stage.recorder.invoke("scenario", F.MIRROR_STOP, cluster=destination)
-            cut = mirror.stop(stage.topics_on(source))
+            try:
+                cut = self._ask_to_stop(mirror, stage.topics_on(source))
+            except _FAILURES as error:
+                self._failed(index, mirror, error, f"the stop of mirror {source}→{destination}")
+                return Cut({})
             for (topic, partition), (source_offset, destination_offset) in sorted(cut.offsets.items()):
                 stage.recorder.row(
                     "mirror_states",
@@ -81,47 +102,118 @@ class RunSteps:
     def start_mirror(self, source: str, destination: str) -> None:
         """See ScenarioSteps."""
         stage, route = self._stage, (source, destination)
-        with stage.phase(Phase.SCENARIO, f"start {source}→{destination}"):
+        self._faults.come_to("start", route)
+        if (destination, source) in stage.running_routes:
+            self._faults.skip("truncation", route)
+            stage.note(
+                f"the mirror {source}→{destination} was not started: {destination}→{source} was not stopped before"
+            )
+            return
+        mirror = self._driver(route)
+        with (
+            stage.phase(Phase.SCENARIO, f"start {source}→{destination}"),
+            self._faults.within("truncation", route, mirror, PartitionState.PREPARING),
+        ):
             what = F.MIRROR_FAILBACK if (destination, source) in stage.mirrors else F.MIRROR_START
             index = stage.recorder.invoke("scenario", what, cluster=destination)
-            self.launch(route)
             try:
+                self.launch(route)
                 took = self.warm_up(route, timeout_s=stage.plan.spec.settle_limit)
-            except WaitTimeoutError as error:  # the checkers judge what was not mirrored
-                stage.recorder.complete(index, OpType.INFO, error="timeout", error_text=str(error)[:_REASON_LENGTH])
-                stage.note(str(error)[:_REASON_LENGTH])
+            except _FAILURES as error:  # the checkers judge what was not mirrored
+                self._failed(index, mirror, error, f"the start of mirror {source}→{destination}")
+                if isinstance(error, RequestRefusedError):
+                    stage.running_routes.remove(route)
                 return
             stage.recorder.complete(index, OpType.OK)
             stage.display.say(f"a probe record was mirrored on each of {took} partitions")
 
     def write(self, cluster: str, *, seconds: float) -> None:
         """See ScenarioSteps."""
+        self._faults.come_to("write", cluster)
         stage = self._stage
         with stage.phase(Phase.SCENARIO, f"write to {cluster}", seconds=seconds):
-            stage.stop_load()
-            stage.start_load(writable=(cluster,), reading=self._downstream(cluster))
+            self._move(cluster)
             stage.work(seconds)
             stage.stop_load()
 
+    def move(self, cluster: str) -> None:
+        """See ScenarioSteps."""
+        self._faults.come_to("move", cluster)
+        with self._stage.phase(Phase.SCENARIO, f"move to {cluster}"):
+            self._move(cluster)
+
+    def moment(self, name: str) -> None:
+        """See ScenarioSteps."""
+        self._faults.come_to(name)
+
     def work(self, *, seconds: float) -> None:
         """See ScenarioSteps."""
+        self._faults.come_to("work")
         with self._stage.phase(Phase.SCENARIO, "clients go on", seconds=seconds):
             self._stage.work(seconds)
 
     def launch(self, route: Route) -> None:
         """Start the mirror of a route, creating it if there is none, and have it sampled."""
-        stage = self._stage
-        new = route not in stage.mirrors
-        if new:
-            stage.mirrors[route] = self._make(route)
-            stage.topology.mirrors = list(stage.mirrors.values())
-        mirror = stage.mirrors[route]
+        stage, mirror = self._stage, self._driver(route)
         topics = stage.topics_on(mirror.source)
         self._await_topics(mirror.source, topics)
-        mirror.start(topics)
-        stage.running_routes.append(route)
-        if new and stage.sampler is not None:
-            stage.sampler.add(mirror)
+        stage.running_routes.append(route)  # also when it does not start in time: it may still do so
+        try:
+            mirror.start(topics)
+        finally:
+            if stage.sampler is not None and route not in self._sampled:  # else the sampler finds it when it starts
+                stage.sampler.add(mirror)
+            self._sampled.add(route)
+
+    def _driver(self, route: Route) -> Mirror:
+        """The driver of a route, made if there is none."""
+        stage = self._stage
+        if route not in stage.mirrors:
+            stage.mirrors[route] = self._make(route)
+            stage.topology.mirrors = list(stage.mirrors.values())
+        return stage.mirrors[route]
+
+    def _ask_to_stop(self, mirror: Mirror, topics: Sequence[str]) -> Cut:
+        """Stop; one that is refused is asked for again, as an operator would, until the settle limit.
+
+        Raises: RequestRefusedError with the number of refusals and the last reason, and whatever else the mirror says.
+        """
+        stage, limit = self._stage, self._stage.plan.spec.settle_limit
+        began, refusals = stage.recorder.clock.now_ns(), 0
+        while True:
+            try:
+                return mirror.stop(topics)
+            except RequestRefusedError as error:
+                refusals += 1
+                tried_s = (stage.recorder.clock.now_ns() - began) / 1e9
+                if refusals == 1:
+                    stage.note(f"the stop of mirror {mirror.source}→{mirror.destination} was refused: {error}")
+                if tried_s >= limit:
+                    raise RequestRefusedError(f"refused {refusals} times in {tried_s:.0f} s: {error}") from error
+            stage.interrupts.raise_if_any()
+            stage.recorder.clock.sleep(ASK_AGAIN_S)
+
+    def _failed(self, index: int, mirror: Mirror, error: Exception, what: str) -> None:
+        """Record a request that failed, and the states that the mirror describes then."""
+        stage, text = self._stage, str(error)[:_REASON_LENGTH]
+        refused = isinstance(error, RequestRefusedError)
+        for note in snapshot_mirror(mirror, stage.recorder):
+            stage.note(note)
+        type_, name = (OpType.FAIL, "refused") if refused else (OpType.INFO, "timeout")
+        stage.recorder.complete(index, type_, error=name, error_text=text)
+        stage.note(f"{what} {'was refused' if refused else 'did not end'}: {text}")
+
+    def _revive(self, mirror: Mirror) -> None:
+        """As an operator would; it is noted, and its states are in the tables."""
+        try:
+            for note in mirror.revive():
+                self._stage.note(note)
+        except MirrorError as error:
+            self._stage.note(f"mirror {mirror.source}→{mirror.destination} could not be started again: {error}")
+
+    def _move(self, cluster: str) -> None:
+        self._stage.stop_load()
+        self._stage.start_load(writable=(cluster,), reading=self._downstream(cluster))
 
     def warm_up(self, route: Route, *, timeout_s: float = WARM_UP_S) -> int:
         """Wait until a probe record was mirrored on every partition; returns the number of partitions.

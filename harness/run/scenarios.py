@@ -3,10 +3,15 @@
 A *route* is (source, destination), two cluster letters: one mirror. Routes that exist from the start mirror the load
 under faults; a scenario starts the others itself. The load's clients are still at work when the steps begin: a region
 fails while it is used, so a failover stops the mirror under them, with transactions open and writes above the cut.
+
+A *moment* is a named point of a scenario at which faults can begin, and others be healed (harness.run.moments). Faults
+of the load are healed before the scenario; those of a moment last beyond it. A scenario with a disaster has the moments
+`disaster`, when a cluster goes down or out of reach while it is used, and `return`, when it is there again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,6 +23,9 @@ Route = tuple[str, str]
 WRITE_S = 5.0
 OVERLAP_S = 1.0
 """How long clients go on writing to a cluster whose mirror was stopped, before they move."""
+
+DISASTER, RETURN = "disaster", "return"
+"""Moments: a cluster goes down, or out of the mirror's reach, and is there again."""
 
 
 class ScenarioSteps(Protocol):
@@ -31,13 +39,16 @@ class ScenarioSteps(Protocol):
         ...
 
     def stop_mirror(self, source: str, destination: str) -> Cut:
-        """Stop a mirror: its destination becomes writable. The cut is recorded per partition. Clients go on."""
+        """Stop a mirror: its destination becomes writable. The cut is recorded per partition. Clients go on.
+
+        A stop that is refused, or does not end, is recorded, and the scenario goes on; its cut is empty.
+        """
         ...
 
     def start_mirror(self, source: str, destination: str) -> None:
         """Start a mirror (again) and wait until a probe record is mirrored on every partition, or the limit is over.
 
-        What was not mirrored by then is noted, and the scenario goes on.
+        What was not mirrored by then is noted, and the scenario goes on. It is not started while its opposite runs.
         """
         ...
 
@@ -49,16 +60,36 @@ class ScenarioSteps(Protocol):
         """Let the clients go on where they are."""
         ...
 
+    def move(self, cluster: str) -> None:
+        """End the clients, wherever they are, and start new ones against one cluster; they go on."""
+        ...
+
+    def moment(self, name: str) -> None:
+        """A moment of the scenario's own: faults that last until it are healed, those that begin at it are injected."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """One scenario. routes: from the start; later: those that its steps start, with what the mirror must be able to."""
+    """One scenario.
+
+    routes: from the start; later: those that its steps start, with what the mirror must be able to. one_way: the steps
+    with a mirror that cannot mirror back; None: it needs one that can. struck: the cluster that its disaster hits.
+    """
 
     name: str
     about: str
     steps: Callable[[ScenarioSteps], None]
     routes: tuple[Route, ...] = (("A", "B"),)
     later: tuple[Route, ...] = ()
+    one_way: Callable[[ScenarioSteps], None] | None = None
+    struck: str = ""
+
+    def with_mirror(self, *, fails_back: bool) -> Scenario:
+        """The scenario as it is with a mirror that can mirror back, or cannot."""
+        if fails_back or self.one_way is None:
+            return self
+        return dataclasses.replace(self, steps=self.one_way, later=(), one_way=None)
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -120,6 +151,46 @@ def round_trip(steps: ScenarioSteps) -> None:
     steps.settle()
 
 
+def disaster(steps: ScenarioSteps) -> None:
+    """A goes down, or out of the mirror's reach, under load and stays so through the failover; then it is mirrored to.
+
+    With a mirror that cannot mirror back, A comes back, and the run ends with the final reads of both clusters.
+    """
+    disaster_one_way(steps)
+    steps.start_mirror("B", "A")
+    steps.write("B", seconds=WRITE_S)
+    steps.settle()
+
+
+def disaster_one_way(steps: ScenarioSteps) -> None:
+    """See `disaster`."""
+    steps.moment(DISASTER)
+    steps.stop_mirror("A", "B")
+    steps.work(seconds=OVERLAP_S)
+    steps.write("B", seconds=WRITE_S)
+    steps.moment(RETURN)
+
+
+def disaster_failback(steps: ScenarioSteps) -> None:
+    """A failover; then B goes down, or out of reach, while it is mirrored back to A, which takes over; then B follows.
+
+    The stop of the mirror from B to A and the move of the clients to A find B gone. When it is back, A is mirrored to
+    it, and what only B has must be discarded.
+    """
+    _fail_over(steps)
+    steps.start_mirror("B", "A")
+    steps.move("B")
+    steps.work(seconds=WRITE_S)
+    steps.moment(DISASTER)
+    steps.stop_mirror("B", "A")
+    steps.work(seconds=OVERLAP_S)
+    steps.write("A", seconds=WRITE_S)
+    steps.moment(RETURN)
+    steps.start_mirror("A", "B")
+    steps.write("A", seconds=WRITE_S)
+    steps.settle()
+
+
 def chain(steps: ScenarioSteps) -> None:
     """A is mirrored to B and B to C; clients move to B while its mirror to C goes on, and in the end to C."""
     _fail_over(steps)
@@ -128,9 +199,17 @@ def chain(steps: ScenarioSteps) -> None:
     steps.write("C", seconds=WRITE_S)
 
 
-def _scenario(steps: Callable[[ScenarioSteps], None], **routes: tuple[Route, ...]) -> Scenario:
+def _scenario(
+    steps: Callable[[ScenarioSteps], None],
+    *,
+    routes: tuple[Route, ...] = (("A", "B"),),
+    later: tuple[Route, ...] = (),
+    one_way: Callable[[ScenarioSteps], None] | None = None,
+    struck: str = "",
+) -> Scenario:
     about = (steps.__doc__ or "").strip().split("\n")[0].rstrip(".")
-    return Scenario(name=steps.__name__.replace("_", "-"), about=about, steps=steps, **routes)
+    name = steps.__name__.replace("_", "-")
+    return Scenario(name=name, about=about, steps=steps, routes=routes, later=later, one_way=one_way, struck=struck)
 
 
 _BACK: Route = ("B", "A")
@@ -143,6 +222,8 @@ REGISTRY: Mapping[str, Scenario] = {
         _scenario(failback, later=(_BACK,)),
         _scenario(failover_failback, later=(_BACK,)),
         _scenario(round_trip, later=(_BACK,)),
+        _scenario(disaster, later=(_BACK,), one_way=disaster_one_way, struck="A"),
+        _scenario(disaster_failback, later=(_BACK,), struck="B"),
         _scenario(chain, routes=(("A", "B"), ("B", "C"))),
     )
 }

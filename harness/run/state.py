@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.clusters.docker.images import ImageSet
 from harness.clusters.docker.provenance import engine_version, images_used
 from harness.clusters.pair import RunningTopology
-from harness.core.errors import EngineError
+from harness.core.errors import EngineError, WaitTimeoutError
 from harness.core.progress import Display, phase
 from harness.core.signals import Interrupts
 from harness.evidence.capture import capture
@@ -25,9 +25,11 @@ from harness.run.plan import RunPlan
 from harness.run.scenarios import Route
 from harness.topology.mirror import Mirror, topic_on
 from nemeses.engine.conductor import Conductor
+from nemeses.engine.outcomes import FaultState
 from workloads.base import Endpoint, Load, LoadCounts, WorkloadContext
 
 STOP_LOAD_S = 30.0
+STOP_LATE_S = 60.0  # more, for clients of a cluster that a fault has taken away
 TICK_S = 0.25
 
 
@@ -36,7 +38,7 @@ class Stage:
     """Everything that exists at the moment. mirrors: by route, in the order of their first start.
 
     running_routes: those whose mirror runs now. waiting: conducts faults that wait for their moment during the whole
-    run.
+    run, or begin at a moment of the scenario.
     """
 
     plan: RunPlan
@@ -90,10 +92,22 @@ class Stage:
         self.under_way = self.plan.workload.start(self.context)
 
     def stop_load(self) -> None:
-        """End the clients, if any are at work."""
+        """End the clients, if any are at work; while a fault is live they get more time than else."""
         load, self.under_way = self.under_way, None
-        if load is not None:
+        if load is None:
+            return
+        try:
             load.stop(timeout_s=STOP_LOAD_S)
+        except WaitTimeoutError as error:
+            if not self.live_faults():
+                raise
+            self.note(f"{error}; their cluster may be gone")
+            load.stop(timeout_s=STOP_LATE_S)
+
+    def live_faults(self) -> list[str]:
+        """Nemeses of the faults that are live now."""
+        conductors = [c for c in (self.conductor, self.waiting) if c is not None]
+        return [o.spec.nemesis for c in conductors for o in c.outcomes() if o.state is FaultState.LIVE]
 
     def work(self, seconds: float) -> None:
         """Let the clients that were started work so long, showing what they do; their own errors end the run."""
@@ -104,8 +118,7 @@ class Stage:
             error = load.error()
             if error is not None:
                 raise error
-            faults = [o.spec.nemesis for o in self.conductor.outcomes() if o.state == "live"] if self.conductor else []
-            self.display.say(_figures(load.counts(), faults))
+            self.display.say(_figures(load.counts(), self.live_faults()))
             self.interrupts.raise_if_any()
             time.sleep(TICK_S)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,7 +13,9 @@ from harness.core.errors import UsageError
 from harness.core.given import parse_toml, read_given
 from harness.topology.mirror import Capability
 
-PLACEHOLDERS: Final = ("source", "destination", "source_bootstrap", "destination_bootstrap", "topics", "address")
+PLACEHOLDERS: Final = (
+    *("source", "destination", "source_bootstrap", "destination_bootstrap", "topics", "address", "number"),
+)
 KAFKA_IMAGE: Final = "kafka"
 """Stands for the image of MirrorMaker 2, which has an entry point of its own."""
 CONFIG: Final = "config"
@@ -35,13 +37,20 @@ class Container(BaseModel):
 
 
 class ExternalConfig(BaseModel):
-    """The whole file. start, stop, describe: commands; in the container if there is one, else on this machine."""
+    """The whole file. start, stop, describe: commands; in the (first) container if there is one, else on this machine.
+
+    fails_back: it can mirror back over the old source's log, with source and destination exchanged. links: the ends
+    that it reaches through the proxy. nodes: containers, all alike.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     contract: Text
     topic_prefix: str = Field(default="", alias="topic-prefix")
     capabilities: Mapping[Capability, Annotated[bool, Field(strict=True)]] = Field(default_factory=dict)
+    fails_back: Annotated[bool, Field(strict=True, alias="fails-back")] = False
+    links: Annotated[tuple[Literal["source", "destination"], ...], Field(min_length=1)] = ("source", "destination")
+    nodes: Annotated[int, Field(strict=True, ge=1, le=9)] = 1
     container: Container | None = None
     start: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
@@ -78,6 +87,8 @@ def read_config(options: Mapping[str, str], texts: Mapping[str, str] | None = No
             f"{path}: key 'container.entry-point' needs an image of its own, {KAFKA_IMAGE!r} has the entry point "
             "that starts MirrorMaker 2; leave it out, or name the image"
         )
+    if config.container is None and "nodes" in config.model_fields_set:
+        raise UsageError(f"{path}: key 'nodes' counts containers, and there is none; leave it out")
     for key, words in (("start", config.start), ("stop", config.stop), ("describe", config.describe)):
         if words and not words[0].strip():
             raise UsageError(f"{path}: key {key!r} begins with an empty word; begin with the command")

@@ -1,8 +1,9 @@
 """Any mirror that can be started as a container or by commands, described in a TOML file (docs/external.md).
 
-`start`, `stop` and `describe` are the user's own; states and offsets are those that `describe` prints. Where it prints
-nothing, states are UNKNOWN and no cut is known: then records that the mirror had not copied when it was stopped count
-as lag as far as the history shows it. It cannot see whether the output of `describe` is true.
+`start`, `stop` and `describe` are the user's own; states and offsets are those that `describe` prints. The cut is what
+it prints after `stop`, once every partition is STOPPED. Where it prints nothing, states are UNKNOWN and no cut is
+known: then records that the mirror had not copied when it was stopped count as lag as far as the history shows it. It
+cannot see whether the output of `describe` is true.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.core.errors import MirrorError
+from harness.core.errors import MirrorError, RequestRefusedError, ShatterError
 from harness.history.recording import Recorder
 from harness.topology.clusters import Node
 from harness.topology.mirror import Capability, Cut, PartitionState, PartitionStatus, Support
 from harness.wire.client import WireError
 from harness.wire.view import ClusterView
 from mirrors.driven import DrivenMirror
-from mirrors.external.config import CONFIG, KAFKA_IMAGE, ExternalConfig, filled, read_config
+from mirrors.external.config import CONFIG, KAFKA_IMAGE, Container, ExternalConfig, filled, read_config
 from mirrors.mm2.process import end_process
 from mirrors.site import MirrorContext
 from mirrors.tail import TailReader
 
 _COMMAND_S: Final = 60.0
 _POLL_S: Final = 1.0
+_STOP_S: Final = 60.0  # for partitions to be described as stopped after the command has ended
 
 Partition = tuple[str, int]
 
@@ -43,7 +45,7 @@ class ExternalMirror(DrivenMirror):
         self._path = settings.options[CONFIG]
         self._topics: list[str] = []
         self._known: list[Partition] = []
-        self._node: Node | None = None
+        self._nodes: list[Node] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     def capabilities(self) -> Mapping[Capability, Support]:
@@ -58,42 +60,86 @@ class ExternalMirror(DrivenMirror):
         return filled(self.config.topic_prefix, self._values()) + topic
 
     def start(self, topics: Sequence[str]) -> None:
-        """Start the container or the command. Raises: MirrorError."""
+        """Start the containers or the command. Raises: MirrorError."""
         with self._lock:
             self._topics += [topic for topic in topics if topic not in self._topics]
             if self.config.container is None:
                 self._start_command()
-            elif self._node is None:
-                container, values = self.config.container, self._values()
-                self._node = self._site.make(
-                    1,
-                    command=[filled(part, values) for part in container.command],
-                    files={path: filled(text, values) for path, text in container.files.items()},
-                    environment={name: filled(text, values) for name, text in container.environment.items()},
-                    image=None if container.image == KAFKA_IMAGE else container.image,
-                    entry_point=container.entry_point,
-                )
-            else:
-                self._node.unpause()
-                self._node.start()
+                return
+            for node in self._nodes:
+                node.unpause()
+                node.start()
+            while len(self._nodes) < self.config.nodes:
+                self._nodes.append(self._make(self.config.container, len(self._nodes) + 1))
+
+    def _make(self, container: Container, number: int) -> Node:
+        values = self._values(number)
+        return self._site.make(
+            number,
+            command=[filled(part, values) for part in container.command],
+            files={path: filled(text, values) for path, text in container.files.items()},
+            environment={name: filled(text, values) for name, text in container.environment.items()},
+            image=None if container.image == KAFKA_IMAGE else container.image,
+            entry_point=container.entry_point,
+        )
 
     def stop(self, topics: Sequence[str]) -> Cut:
-        """Stop it; the cut is what `describe` reports just before and after, if it does."""
+        """Stop it; the cut is what `describe` reports afterwards. Where it cannot be asked any more, because it runs in
+        the container that was ended, and there is no `stop` command, it is what it reports before.
+
+        Raises: RequestRefusedError when the command `stop` fails, with what it printed; MirrorError when it succeeds
+        and `describe` still shows a partition in another state than STOPPED after a minute.
+        """
         with self._lock:
-            before = {(s.topic, s.partition): s for s in self.describe()}
+            seen = self._described()
             if self.config.stop:
-                self._run(self.config.stop)
-            if self._node is not None:
-                end_process(self._node)
-            if self._process is not None:
-                self._end_command(self._process)
+                self._ask_to_stop()
+                seen = self._await_stopped(topics)
+            self._end()
+            if not self.config.stop and not self._nodes:
+                seen = self._described()
             return Cut(
                 {
-                    place: (s.source_offset, s.destination_offset)
-                    for place, s in before.items()
-                    if place[0] in topics and s.source_offset is not None and s.destination_offset is not None
+                    (s.topic, s.partition): (s.source_offset, s.destination_offset)
+                    for s in seen
+                    if s.topic in topics and s.source_offset is not None and s.destination_offset is not None
                 }
             )
+
+    def _ask_to_stop(self) -> None:
+        try:
+            self._run(self.config.stop)
+        except MirrorError as error:
+            raise RequestRefusedError(str(error)) from error
+
+    def _await_stopped(self, topics: Sequence[str]) -> Sequence[PartitionStatus]:
+        """What `describe` shows once it shows nothing of these topics but STOPPED (or UNKNOWN)."""
+        deadline = time.monotonic() + _STOP_S
+        while True:
+            seen = [s for s in self._described() if s.topic in topics]
+            going = [s for s in seen if s.state not in (PartitionState.STOPPED, PartitionState.UNKNOWN)]
+            if not going and (seen or not self.config.describe):
+                return seen
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(_POLL_S)
+        if not going:  # it describes nothing any more: then no cut is known
+            return []
+        names = ", ".join(f"{s.topic}-{s.partition} is {s.state}" for s in going[:8])
+        raise MirrorError(f"{self._path}: `stop` was accepted, and {_STOP_S:g} s later {names}")
+
+    def _described(self) -> Sequence[PartitionStatus]:
+        """What `describe` shows; nothing where it cannot be asked."""
+        try:
+            return self.describe()
+        except ShatterError:
+            return []
+
+    def _end(self) -> None:
+        for node in self._nodes:
+            end_process(node)
+        if self._process is not None:
+            self._end_command(self._process)
 
     def describe(self) -> Sequence[PartitionStatus]:
         """What the file's `describe` prints: a JSON list of rows; without it every partition's state is UNKNOWN.
@@ -113,8 +159,8 @@ class ExternalMirror(DrivenMirror):
             ) from error
 
     def nodes(self) -> Sequence[Node]:
-        """The container, if it has one."""
-        return [] if self._node is None else [self._node]
+        """The containers, if it has any."""
+        return list(self._nodes)
 
     def await_caught_up(self, topics: Sequence[str], *, timeout_s: float) -> Mapping[Partition, int | None]:
         """See harness.topology.mirror.Mirror. Judged by the readable records of both clusters."""
@@ -137,10 +183,11 @@ class ExternalMirror(DrivenMirror):
     def revive(self) -> Sequence[str]:
         """See harness.topology.mirror.Mirror. Partitions that are not reported as FAILED are left alone."""
         failed = [s for s in self.describe() if s.state is PartitionState.FAILED]
-        if not failed or self._node is None:
+        if not failed or not self._nodes:
             return []
-        end_process(self._node)
-        self._node.start()
+        for node in self._nodes:
+            end_process(node)
+            node.start()
         names = ", ".join(f"{s.topic}-{s.partition}" for s in failed)
         return [f"the mirror had given up on {names}, so it was started again: {failed[0].error or 'no reason given'}"]
 
@@ -152,14 +199,15 @@ class ExternalMirror(DrivenMirror):
         if self._process is not None:
             self._end_command(self._process)
 
-    def _values(self) -> dict[str, str]:
+    def _values(self, number: int = 1) -> dict[str, str]:
         return {
             "source": self.source,
             "destination": self.destination,
             "source_bootstrap": self._source.link_bootstrap,
             "destination_bootstrap": self._destination.link_bootstrap,
             "topics": ",".join(self._topics),
-            "address": self._site.address(1),
+            "address": self._site.address(number),
+            "number": str(number),
         }
 
     def _partitions(self) -> list[Partition]:
@@ -210,8 +258,8 @@ class ExternalMirror(DrivenMirror):
     def _run(self, command: Sequence[str]) -> str:
         """A command's output: in the container if there is one, else on this machine. Raises: MirrorError."""
         words = [filled(part, self._values()) for part in command]
-        if self._node is not None:
-            done = self._node.exec(words, timeout_s=_COMMAND_S)
+        if self._nodes:
+            done = self._nodes[0].exec(words, timeout_s=_COMMAND_S)
             code, output = done.exit_code, done.output
         else:
             try:
@@ -224,9 +272,14 @@ class ExternalMirror(DrivenMirror):
         return output
 
     def _explain(self) -> str:
-        if self._node is not None:
-            return f"{self._node.name} is {self._node.state()}: {self._node.logs(tail=5).strip()}"
-        return f"command {'runs' if self._process and self._process.poll() is None else 'has ended'}"
+        states = ", ".join(
+            f"{s.topic}-{s.partition} {s.state}" + (f" ({s.error})" if s.error else "") for s in self._described()[:8]
+        )
+        if self._nodes:
+            runs = "; ".join(f"{node.name} is {node.state()}: {node.logs(tail=5).strip()}" for node in self._nodes)
+        else:
+            runs = f"command {'runs' if self._process and self._process.poll() is None else 'has ended'}"
+        return f"described: {states or 'nothing'}; {runs}"
 
 
 def _status(row: Mapping[str, Any]) -> PartitionStatus:

@@ -2,7 +2,7 @@
 
 One thread per live fault. An error of a fault is recorded and ends that fault, never the run. On `stop` no new fault
 begins, waits are cut short, and live faults stay until `heal_all`, which undoes them in reverse order of injection,
-whatever happened to the threads.
+whatever happened to the threads. Faults of a scenario's moments begin and end when `reach` is called for these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from contextlib import suppress
 from types import TracebackType
 
 from harness.core.clock import Clock
-from harness.core.errors import StorageError
+from harness.core.errors import StorageError, WaitTimeoutError
+from harness.core.wait import wait_until
 from harness.history.recording import Recorder
 from harness.topology.topology import Topology
 from nemeses import REGISTRY
@@ -49,6 +50,7 @@ class Conductor:
         self._order: list[Fault] = []  # in order of injection
         self._outcomes = {spec.fault_id: FaultOutcome(spec=spec, state=FaultState.WAITING) for spec in schedule}
         self._schedule = sorted(schedule, key=lambda spec: spec.at_s)
+        self._step_errors: list[str] = []  # of faults that could not be healed at their moment
         self._threads: list[threading.Thread] = []
         self._main = threading.Thread(target=self._conduct, name="nemeses", daemon=True)
         self._crash: str | None = None
@@ -79,6 +81,44 @@ class Conductor:
         for thread in self._threads_now():
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in (self._main, *self._threads_now()))
+
+    def ending(self, moment: str) -> bool:
+        """Whether a fault is to be healed at this moment of the scenario."""
+        return any(f.spec.until == moment and not f.over for f in self._begun())
+
+    def beginning(self, moment: str) -> bool:
+        """Whether a fault is to begin at this moment of the scenario."""
+        return any(o.spec.at_step == moment and o.state is FaultState.WAITING for o in self.outcomes())
+
+    def reach(self, moment: str, *, timeout_s: float = 180.0) -> tuple[str, ...]:
+        """A moment of the scenario: heal what lasts until it, then inject what begins at it, and wait until that has
+        bit, or could not be done. Returns what went wrong with the healing. Never raises for failures."""
+        deadline = time.monotonic() + timeout_s
+        errors: list[str] = []
+        for fault in reversed(self._begun()):
+            if fault.spec.until == moment and not fault.over:
+                errors += self._finish(fault, max(LEAST_S, deadline - time.monotonic()))
+        self._step_errors += errors
+        begun = [o.spec for o in self.outcomes() if o.spec.at_step == moment and o.state is FaultState.WAITING]
+        for spec in begun:
+            self._launch(spec)
+        with suppress(WaitTimeoutError):  # its outcome stays INJECTING
+            wait_until(
+                lambda: not self._pending(begun),
+                timeout_s=max(LEAST_S, deadline - time.monotonic()),
+                what=f"the faults of moment {moment} to be injected",
+            )
+        return tuple(errors)
+
+    def _pending(self, specs: Sequence[FaultSpec]) -> bool:
+        """Whether any of these is not injected yet."""
+        states = {self._outcomes[spec.fault_id].state for spec in specs}
+        return bool(states & {FaultState.WAITING, FaultState.INJECTING}) and not self._stop.is_set()
+
+    def _begun(self) -> list[Fault]:
+        """The faults that were begun, in order."""
+        with self._lock:
+            return list(self._order)
 
     def outcomes(self) -> tuple[FaultOutcome, ...]:
         """The current outcome of each fault, in the schedule's order. Never blocks for long."""
@@ -111,7 +151,7 @@ class Conductor:
 
     def _heal_everything(self, deadline: float) -> Healing:
         self.stop()
-        errors = [] if self._crash is None else [self._crash]
+        errors = [*self._step_errors] if self._crash is None else [*self._step_errors, self._crash]
         self.wait(min(THREADS_S, max(1.0, (deadline - time.monotonic()) / 4)))
         with self._lock:
             faults = list(reversed(self._order))
@@ -140,6 +180,8 @@ class Conductor:
         try:
             begin_ns = self._clock.now_ns()
             for spec in self._schedule:
+                if spec.at_step:
+                    continue
                 passed_s = (self._clock.now_ns() - begin_ns) / 1e9
                 if self._stop.wait(max(0.0, spec.at_s - passed_s)):
                     return

@@ -63,15 +63,22 @@ class Fault:
         return self._outcome.state in OVER and not len(self._context.undo)
 
     def run(self) -> None:
-        """Inject, hold, heal. When the run ends a live fault is left as it is: `finish` heals it."""
+        """Inject, hold, heal. When the run ends a live fault is left as it is: `finish` heals it. So it is for one that
+        lasts until a moment of the scenario."""
         until_ns = self._clock.now_ns() + int(self.spec.duration_s * 1e9)
         live = self._inject()
         if (
             self._context.undo.closed
         ):  # it was given up meanwhile, and its last act may have taken effect after its undo
             self._context.undo.run_again()
-        elif live and not self._stop.wait(max(0.0, (until_ns - self._clock.now_ns()) / 1e9)):
+        elif live and self._held(until_ns):
             self.heal()
+
+    def _held(self, until_ns: int) -> bool:
+        """Hold it for its duration; returns whether that is over, and the run is not."""
+        if self.spec.at_step and not self.spec.duration_s:
+            return False
+        return not self._stop.wait(max(0.0, (until_ns - self._clock.now_ns()) / 1e9))
 
     def heal(self) -> str | None:
         """Undo it and wait until the system is healthy; returns what went wrong. Safe to call repeatedly."""

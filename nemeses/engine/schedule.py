@@ -4,7 +4,7 @@ Pure. The load is cut into windows. A window holds one or several faults of diff
 start and are healed, with the time that healing takes, before its end; about one window in four is quiet, and so are
 the first and the last seconds. Two faults of one window never act on the same link, mirror, or (unless it has the
 nodes to spare) cluster. Every selected nemesis occurs at least once. Those that wait for a trigger during the whole
-run are outside the windows, once each.
+run, or begin at a moment of the scenario, are outside the windows, once each.
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ def draw(names: Sequence[str], shape: Shape, *, seed: int, load_s: float) -> tup
     least = _least(selections)
     if load_s < least:
         raise UsageError(
-            f"a time limit of {load_s:g} s is too short for {', '.join(s.text for s in selections)} to act and heal "
-            f"once each; give at least {least:g} s"
+            f"a time limit of {load_s:g} s is too short for {', '.join(s.text for s in selections if not s.moment)} "
+            f"to act and heal once each; give at least {least:g} s"
         )
     return _Drawing(selections, targets, shape, Random(f"schedule {seed}"), load_s).schedule()
 
 
 def _least(selections: Sequence[Selection]) -> float:
-    if not selections:
+    loading = [s for s in selections if not s.moment]
+    if not loading:
         return 0.0
-    return math.ceil(QUIET_START_S + QUIET_END_S + sum(s.nemesis.timing.need_s for s in selections))
+    return math.ceil(QUIET_START_S + QUIET_END_S + sum(s.nemesis.timing.need_s for s in loading))
 
 
 class _Drawing:
@@ -77,7 +78,8 @@ class _Drawing:
         self._load_s = load_s
         self._end = load_s - QUIET_END_S
         self._waiting = [s for s in selections if s.nemesis.timing.whole_run]
-        self._selections = [s for s in selections if not s.nemesis.timing.whole_run]
+        self._at_moments = [s for s in selections if s.moment]
+        self._selections = [s for s in selections if not s.nemesis.timing.whole_run and not s.moment]
         self._due = list(self._selections)
         rng.shuffle(self._due)
         self._faults: list[FaultSpec] = []
@@ -93,7 +95,13 @@ class _Drawing:
                 at += min(self._rng.uniform(2.0, 6.0), max(0.0, self._end - at - self._reserve()))
         self._faults += [self._draw(s, self._targets[s.text][0], at_s=0.0, duration_s=0.0) for s in self._waiting]
         self._faults.sort(key=lambda spec: spec.at_s)
+        self._faults += [self._at_moment(s) for s in self._at_moments]
         return tuple(dataclasses.replace(spec, fault_id=number) for number, spec in enumerate(self._faults, start=1))
+
+    def _at_moment(self, selection: Selection) -> FaultSpec:
+        begin, end, hold_s = selection.moments(self._shape)
+        target = self._rng.choice(list(self._targets[selection.text]))
+        return dataclasses.replace(self._draw(selection, target, at_s=0.0, duration_s=hold_s), at_step=begin, until=end)
 
     def _reserve(self) -> float:
         """Time to reserve for the nemeses that have not acted yet, one after the other."""
@@ -167,8 +175,12 @@ def _wants_writes(selection: Selection, target: Target) -> bool:
 
 
 def to_json(schedule: Iterable[FaultSpec]) -> list[dict[str, Any]]:
-    """The schedule as JSON values, for run.json."""
-    return [{**dataclasses.asdict(spec), "params": dict(spec.params)} for spec in schedule]
+    """The schedule as JSON values, for run.json; `at_step` and `until` only of faults that have them."""
+    rows = [{**dataclasses.asdict(spec), "params": dict(spec.params)} for spec in schedule]
+    return [{key: value for key, value in row.items() if value or key not in _MOMENTS} for row in rows]
+
+
+_MOMENTS = ("at_step", "until")
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -179,6 +191,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "cluster": (str,),
     "role": (str,),
     "params": (dict,),
+    **dict.fromkeys(_MOMENTS, (str,)),
 }
 
 
@@ -194,7 +207,7 @@ def from_json(stored: object, *, where: str = "the stored schedule") -> tuple[Fa
         here = f"{where}, fault {number}"
         if not isinstance(entry, dict):
             raise UsageError(f"{here} must be an object, not {type(entry).__name__}")
-        for key in sorted(_TYPES.keys() - entry.keys()):
+        for key in sorted(_TYPES.keys() - entry.keys() - set(_MOMENTS)):
             raise UsageError(f"{here} has no {key!r}")
         for key, value in entry.items():
             if key not in _TYPES:

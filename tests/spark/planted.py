@@ -18,6 +18,12 @@ HERE = Path(__file__).parent
 ELSEWHERE: dict[str, tuple[str, str, str]] = {
     "lost_write/unreadable": ("test_run_kinds", "test_a_final_read_that_does_not_return_it", "kept"),
     "stuck/client": ("test_run_kinds", "test_stuck_after_healing", "slow client"),
+    "stuck/start": (
+        *("test_failover_refused", "test_a_start_that_hangs_is_stuck_with_the_states_that_were_described", "hung"),
+    ),
+    "failover_refused/timeout": (
+        *("test_failover_refused", "test_a_stop_that_is_refused_or_does_not_end_is_found", "clean"),
+    ),
     "thin/ok_sends": ("test_run_kinds", "test_a_run_under_its_floor", "test_a_run_over_its_floor"),
     "thin/ok_polls": ("test_run_kinds", "test_a_run_under_its_floor", "test_a_run_over_its_floor"),
     "thin/faults_bit": ("test_run_kinds", "test_a_run_under_its_floor", "test_a_run_over_its_floor"),

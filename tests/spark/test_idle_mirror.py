@@ -173,6 +173,25 @@ def test_each_nemesis_that_was_asked_for_must_have_bitten(find: Find) -> None:
     assert asked("broker-pause", "broker-kill", clusters="AB") == {missed("broker-kill")}
 
 
+def test_a_fault_of_a_moment_must_have_bitten_there(find: Find) -> None:
+    """One of the load does not stand for it, nor it for one of the load."""
+
+    def missed(*nemeses: str, at_step: str) -> set[str]:
+        h = run(lambda s: RATE * s, begins=(40,), clusters="A", test={"nemeses": nemeses})
+        schedule = [{**fault, "at_step": at_step} if at_step else fault for fault in h.meta.schedule]
+        h.meta = h.meta.model_copy(update={"schedule": schedule})
+        return {
+            sentence.split(" was seen")[0].removeprefix("no fault of nemesis ")
+            for _, sentence in told(find(thin.CHECKER, h))
+        }
+
+    assert missed("broker-pause:A@stop", at_step="stop.A-B") == set()
+    assert missed("broker-pause:A@stop.A-B..write", at_step="stop.A-B") == set()
+    assert missed("broker-pause:A@write", at_step="stop.A-B") == {"broker-pause:A@write"}
+    assert missed("broker-pause:A", at_step="stop.A-B") == {"broker-pause:A"}
+    assert missed("broker-pause:A@stop", at_step="") == {"broker-pause:A@stop"}
+
+
 def test_reads_after_the_load_do_not_count_as_under_load(find: Find) -> None:
     floor = {"polled_records_on_destination": 1}
 

@@ -83,6 +83,26 @@ def share_group_leaves_out_records(h: Lines, fault: bool) -> None:
     h.poll("B", *((i, f"v0{i}") for i in range(4 if fault else 2, 5)), group="g")
 
 
+@STRICT.story("failover_refused/refused")
+def refused_because_its_source_is_gone(h: Lines, fault: bool) -> None:
+    """A build of KIP-1279 (July 2026): a stop wants every partition to be MIRRORING or PAUSED."""
+    mirrored(h, 3, 3)
+    if fault:
+        h.both("admin", "failover", "fail", cluster="B", topic=h.topic("t"), error="INVALID_STATE")
+    else:
+        h.mirror("failover")
+
+
+@STRICT.story("failover_refused/ignored")
+def grows_on_though_its_pause_was_acknowledged(h: Lines, fault: bool) -> None:
+    """A pause that does nothing: 11 s after it the mirrored log still grows."""
+    mirrored(h, 3, 1)
+    h.mirror("mirror_pause")
+    for carried in (1, 1, 3 if fault else 1):
+        h.wait(11_000)
+        h.dump("B", *((i, f"v0{i}") for i in range(carried)))
+
+
 @STRICT.story("written_while_mirrored/accepted")
 def paused_is_not_stopped(h: Lines, fault: bool) -> None:
     """KIP-1279: a paused partition is read-only; after the stop it is not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -206,6 +206,45 @@ def test_stop_begins_nothing_new_and_heals_in_reverse_order(nemesis: Scripted, w
     assert world == ["act 1", "act 2", "act 3", "undo 3", "undo 2", "undo 1"]
     assert journal.steps(4) == [("skip", False)]
     assert conductor.outcomes()[3].why == "the run ended before its time"
+
+
+def at(fault_id: int, moment: str, until: str, *, duration_s: float = 0.0) -> FaultSpec:
+    return replace(spec(fault_id, duration_s=duration_s), at_step=moment, until=until)
+
+
+def test_faults_of_moments_begin_when_these_come_and_last_until_others(nemesis: Scripted, world: list[str]) -> None:
+    conductor, journal = conduct(nemesis, spec(1), at(2, "stop", "return"), at(3, "stop", "end"), at(4, "write", "end"))
+    await_states(conductor, FaultState.LIVE, FaultState.WAITING, FaultState.WAITING, FaultState.WAITING)
+    assert conductor.beginning("stop")
+    assert not conductor.ending("return")
+    assert conductor.reach("stop") == ()
+    assert sorted(world) == ["act 1", "act 2", "act 3"]
+    assert conductor.ending("return")
+    assert conductor.reach("return") == ()
+    assert world[3:] == ["undo 2"]
+    assert [o.state for o in conductor.outcomes()] == [
+        *(FaultState.LIVE, FaultState.HEALED, FaultState.LIVE, FaultState.WAITING),
+    ]
+    assert conductor.heal_all().ok
+    assert journal.steps(2) == [("inject", True), ("bit", True), ("heal", True)]
+    assert journal.steps(4) == [("skip", False)]
+
+
+def test_a_fault_of_a_moment_can_last_for_some_time_only(nemesis: Scripted, world: list[str]) -> None:
+    conductor, _ = conduct(nemesis, at(1, "stop", "end", duration_s=0.05))
+    assert conductor.reach("stop") == ()
+    await_states(conductor, FaultState.HEALED)
+    assert conductor.reach("end") == ()
+    assert world == ["act 1", "undo 1"]
+
+
+def test_what_cannot_be_healed_at_its_moment_is_reported_then_and_at_the_end(nemesis: Scripted) -> None:
+    nemesis.hooks["undo", 1] = fail("no such node")
+    conductor, _ = conduct(nemesis, at(1, "stop", "return"))
+    conductor.reach("stop")
+    (error,) = conductor.reach("return")
+    assert "no such node" in error
+    assert error in conductor.heal_all().errors
 
 
 def test_healing_twice_does_nothing_twice(nemesis: Scripted, world: list[str]) -> None:

@@ -14,8 +14,11 @@ from harness.clusters.plan.topology import plan as plan_topology
 from harness.core.errors import UsageError
 from harness.core.testspec import parse_spec
 from harness.run.plan import make_plan, topology_spec
+from harness.run.rehearsal import rehearse
 from harness.run.scenarios import OVERLAP_S, REGISTRY, WRITE_S, ScenarioSteps
 from mirrors.reference.driver.config import design, parse_options
+from nemeses.base import FaultSpec
+from nemeses.engine.schedule import to_json as to_json_schedule
 
 pytestmark = pytest.mark.unit
 
@@ -40,14 +43,20 @@ class Told:
         self.did.append(f"write {cluster}")
 
     def work(self, *, seconds: float) -> None:
-        assert seconds == OVERLAP_S
+        assert seconds in (OVERLAP_S, WRITE_S)
         self.did.append("work")
 
+    def move(self, cluster: str) -> None:
+        self.did.append(f"move {cluster}")
 
-def told(name: str) -> list[str]:
+    def moment(self, name: str) -> None:
+        self.did.append(name)
+
+
+def told(name: str, *, fails_back: bool = True) -> list[str]:
     steps = Told()
     checked: ScenarioSteps = steps
-    REGISTRY[name].steps(checked)
+    REGISTRY[name].with_mirror(fails_back=fails_back).steps(checked)
     return steps.did
 
 
@@ -57,6 +66,60 @@ def test_a_round_trip_ends_where_it_began() -> None:
     assert told("failover-failback") == back
     assert told("chain") == ["stop AB", "work", "write B", "settle", "stop BC", "write C"]
     assert told("round-trip") == [*back, "start AB", "write A", "settle"]
+
+
+def test_a_disaster_lasts_through_the_stop_and_the_move_of_the_clients() -> None:
+    away = ["disaster", "stop AB", "work", "write B", "return"]
+    assert told("disaster") == [*away, "start BA", "write B", "settle"]
+    assert told("disaster", fails_back=False) == away
+    assert told("disaster-failback") == [
+        *("stop AB", "work", "write B", "start BA", "move B", "work"),
+        *("disaster", "stop BA", "work", "write A", "return", "start AB", "write A", "settle"),
+    ]
+
+
+def test_moments_are_named_by_step_and_place_and_numbered() -> None:
+    assert rehearse(REGISTRY["round-trip"]).moments == [
+        *("stop.A-B", "stopping.A-B", "work", "write.B", "start.B-A", "truncation.B-A", "write.B.2", "settle"),
+        *("stop.B-A", "stopping.B-A", "write.A", "start.A-B", "truncation.A-B", "write.A.2", "settle.2", "end"),
+    ]
+
+
+def planned(**values: Any) -> list[FaultSpec]:
+    return list(make_plan(parse_spec({"mirror": "reference", **values}, where="test")).schedule)
+
+
+@pytest.mark.parametrize("mirror", ["reference", "mm2"])
+def test_a_disaster_is_a_fault_drawn_from_the_seed(mirror: str) -> None:
+    drawn = [fault for seed in range(12) for fault in planned(mirror=mirror, scenario="disaster", seed=seed)]
+    assert {(fault.nemesis, fault.role, fault.at_step, fault.until) for fault in drawn} == {
+        (name, "all", "disaster", "return") for name in ("broker-kill", "broker-pause", "link-partition")
+    }
+    assert {fault.params["link"] if fault.cluster == "link" else fault.cluster for fault in drawn} == {"A"}
+
+
+def test_the_disaster_of_a_failback_hits_the_cluster_that_is_mirrored_back() -> None:
+    drawn = [fault for seed in range(12) for fault in planned(scenario="disaster-failback", seed=seed)]
+    assert {fault.params["link"] if fault.cluster == "link" else fault.cluster for fault in drawn} == {"B"}
+    assert len({fault.nemesis for fault in drawn}) == 3
+
+
+def test_a_disaster_can_be_chosen_and_goes_with_other_faults() -> None:
+    chosen = ["link-partition:A/all+mode=down@disaster", "broker-kill:B/coordinator@stopping..3s", "mirror-pause"]
+    *load, cut, killed = planned(scenario="disaster", nemesis=chosen)
+    assert {(fault.nemesis, fault.at_step) for fault in load} == {("mirror-pause", "")}
+    assert (cut.params["mode"], cut.at_step, cut.until, cut.duration_s) == ("down", "disaster", "return", 0)
+    assert (killed.role, killed.at_step, killed.until, killed.duration_s) == (
+        *("coordinator", "stopping.A-B", "return", 3),
+    )
+
+
+def test_a_stored_moment_that_a_scenario_lacks_is_refused() -> None:
+    stored = to_json_schedule(planned(scenario="disaster"))
+    again = make_plan(parse_spec({"mirror": "reference", "scenario": "disaster"}, where="test"), schedule=stored)
+    assert to_json_schedule(again.schedule) == stored
+    with pytest.raises(UsageError, match=r"fault 1 \(broker-kill\): scenario failover has no moment 'disaster'"):
+        make_plan(parse_spec({"mirror": "reference", "scenario": "failover"}, where="test"), schedule=stored)
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -122,6 +122,61 @@ def test_other_seeds_give_other_schedules() -> None:
     assert roles == {"leader", "follower", "controller", "any"}
 
 
+FAILOVER = dataclasses.replace(
+    PAIR,
+    moments=("stop.A-B", "stopping.A-B", "work", "write.B", "settle", "end"),
+    moment_links=("A", "B"),
+    links=("A",),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "at_step", "until", "duration_s"),
+    [
+        ("broker-kill:A/all@stop", "stop.A-B", "settle", 0),
+        ("broker-kill:A@stopping.A-B..write", "stopping.A-B", "write.B", 0),
+        ("broker-pause:A+how=sigstop@work..2.5s", "work", "settle", 2.5),
+        ("link-partition:B/all@settle", "settle", "end", 0),
+        ("retention@write.B..end", "write.B", "end", 0),
+    ],
+)
+def test_faults_of_moments_begin_and_end_there(text: str, at_step: str, until: str, duration_s: float) -> None:
+    (fault,) = draw([text], FAILOVER, seed=1, load_s=1)
+    assert (fault.at_step, fault.until, fault.at_s, fault.duration_s) == (at_step, until, 0, duration_s)
+    (stored,) = to_json([fault])
+    assert from_json(json.loads(json.dumps([stored]))) == (fault,)
+    with_load = draw(["mirror-kill", text], FAILOVER, seed=1, load_s=60)
+    assert [bool(f.at_step) for f in with_load] == [False] * (len(with_load) - 1) + [True]
+    assert [f.fault_id for f in with_load] == list(range(1, len(with_load) + 1))
+    assert all("at_step" not in row and "until" not in row for row in to_json(with_load[:-1]))
+
+
+def test_a_whole_cluster_and_the_coordinator_are_never_drawn() -> None:
+    shape = dataclasses.replace(FAILOVER, state_on=("B",))
+    drawn = [f for seed in range(40) for f in draw(["broker-kill", "broker-pause"], shape, seed=seed, load_s=120)]
+    assert {f.role for f in drawn} == {"leader", "follower", "controller", "any"}
+    assert draw(["broker-pause:B/coordinator"], shape, seed=1, load_s=60)[0].role == "coordinator"
+    with pytest.raises(UsageError, match="role 'coordinator' does not exist"):
+        draw(["broker-pause:A/coordinator"], shape, seed=1, load_s=60)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("broker-kill@stpo", "the scenario has no moment 'stpo'; did you mean stop"),
+        ("broker-kill@end", "the scenario has no moment 'end'"),
+        ("broker-kill@write..stop", "the scenario after write has no moment 'stop'; known: end, settle"),
+        ("broker-kill@write..", "the scenario has no moment 'write..'"),
+        ("broker-kill@write..0s", "a fault of 0 s breaks nothing"),
+        ("mirror-crash@stop", "mirror-crash waits for a step of its own; leave out @stop"),
+        ("broker-kill@", "cannot be read; write NAME"),
+    ],
+)
+def test_moments_that_do_not_exist_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        draw([text], FAILOVER, seed=1, load_s=60)
+
+
 def test_durations_scale_with_the_load() -> None:
     short = [s.duration_s for seed in range(30) for s in draw(["broker-pause"], PAIR, seed=seed, load_s=18)]
     long = [s.duration_s for seed in range(30) for s in draw(["broker-pause"], PAIR, seed=seed, load_s=120)]

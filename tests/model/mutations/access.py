@@ -88,6 +88,31 @@ def refuse_without_a_reason(v: Victim) -> bool:
     return True
 
 
+@mutation("failover_refused", form="refused", scenario="steady")
+def refuse_a_failover(v: Victim) -> bool:
+    """A failover is refused: the partition stays mirrored."""
+    v.w.book.now = 64 * S
+    target = [{"action": "target", "topic": v.w.b.topic, "partition": 0}]
+    refusal = {"error": "INVALID_STATE", "error_text": "every partition must be MIRRORING or PAUSED"}
+    v.w.book.operation(v.w.book.name("admin"), "failover", target, end="fail", cluster="B", **refusal)
+    return True
+
+
+@mutation("failover_refused", form="ignored", scenario="steady")
+def grow_on_after_a_pause(v: Victim) -> bool:
+    """A pause is acknowledged, and the mirrored log grows on."""
+    target = [{"action": "target", "topic": v.w.b.topic, "partition": 0}]
+    v.w.book.now = 1
+    asked = [op["time_ns"] for op in v.ops.values() if op["f"].startswith("mirror_")]
+    until = min(asked, default=99 * S)
+    looks = [r for r in v.rows("log_ends", cluster="B", partition=0) if 11 * S < r["time_ns"] < until]
+    grown = [r["high_watermark"] for r in looks if r.get("high_watermark") is not None]
+    if not grown or grown[-1] == grown[0]:
+        return False
+    v.w.book.operation(v.w.book.name("admin"), "mirror_pause", target, cluster="B")
+    return True
+
+
 @mutation("state_graph", form="edge", scenario="failover")
 def take_a_stop_back(v: Victim) -> bool:
     """A partition is MIRRORING between STOPPING and STOPPED."""
