@@ -10,8 +10,9 @@ Proves, by form:
   before, and no snapshot shows a log start above it.
 
 All rows show one incarnation of the topic (see `incarnations`), and between them the design truncates nothing: no
-mirror to that partition was started over its log (`truncations`), and no unclean election was followed. Other states
-that a mirror's partition passes through (UNKNOWN, FAILED, PREPARING without a start) excuse nothing.
+mirror to that partition was started over its log, no stop cut off open transactions above the last stable offset
+(`truncations`), and no unclean election was followed. Other states that a mirror's partition passes through (UNKNOWN,
+FAILED, PREPARING without a start) excuse nothing.
 
 Cannot see: a regression that was over before the next snapshot; of topics without a mirror, any across an election;
 consumers whose error names no partition, or comes after the last snapshot.
@@ -66,6 +67,7 @@ def check(t: Tables) -> DataFrame | None:
             F.col(end).alias("offset"),
             F.lag(end).over(order).alias("before"),
             F.lag("time_ns").over(order).alias("before_ns"),
+            F.lag("last_stable").over(order).alias("stable"),
         )
         frames.append(_row(_unexcused(t, rows.where("offset < before")), end, f"the {words}", "within leader epoch"))
     return union([*frames, _below_high_watermark(t, snapshots), _out_of_range(t)])
@@ -87,7 +89,10 @@ def _row(rows: DataFrame, form: str, words: str, when: str) -> DataFrame:
 
 def _unexcused(t: Tables, drops: DataFrame) -> DataFrame:
     """Without drops that the design of a mirror explains."""
-    rows = with_windows(t, drops).where(~within(F.col("windows"), F.col("before_ns"), F.col("time_ns")))
+    since, until = F.col("before_ns"), F.col("time_ns")
+    rows = with_windows(t, drops).where(~within(F.col("windows"), since, until))
+    to_stable = within(F.col("stops"), since, until) & (F.col("offset") >= F.coalesce("stable", "offset"))
+    rows = rows.where(~to_stable)
     return without_reconciled(t, rows, *PARTITION)
 
 
@@ -103,7 +108,7 @@ def _below_high_watermark(t: Tables, snapshots: DataFrame) -> DataFrame | None:
     if unclean:  # there a new leader may begin below it
         copies = copies.where(~F.col("cluster").isin(*unclean))
     order = Window.partitionBy(*PARTITION, "era").orderBy("time_ns", "look")
-    last = F.lag(F.struct("time_ns", "high_watermark", *_LEADER)).over(order)
+    last = F.lag(F.struct("time_ns", "high_watermark", "last_stable", *_LEADER)).over(order)
     rows = copies.where("log_end is not null and high_watermark is not null").withColumn("last", last)
     rows = rows.where("log_end < last.high_watermark and coalesce(last.epoch <= epoch, true)")
     rows = rows.where(~_same_leader(t)).withColumns(
@@ -111,6 +116,7 @@ def _below_high_watermark(t: Tables, snapshots: DataFrame) -> DataFrame | None:
             "offset": F.col("log_end"),
             "before": F.col("last.high_watermark"),
             "before_ns": F.col("last.time_ns"),
+            "stable": F.col("last.last_stable"),
             "epoch": F.coalesce(F.col("last.epoch").cast("string"), F.lit("unknown")),
         }
     )

@@ -13,9 +13,10 @@ which copies follow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
@@ -38,7 +39,8 @@ KIND = AnomalyKind(
     requires=("log_ends", "mirror_states"),
     forms=("seen", "described"),
 )
-_KEY = (*PARTITION, "origin_topic", "era", "turn")
+_TURN = (*PARTITION, "origin_topic", "era", "turn")
+_KEY = (*_TURN, "stopped")
 
 
 def check(t: Tables) -> DataFrame | None:
@@ -50,16 +52,24 @@ def check(t: Tables) -> DataFrame | None:
     looks = t.cache(_looks(t, begun))
     if t.is_empty(looks):
         return None
-    marks = looks.select(*_KEY, "time_ns", F.col("high_watermark").alias("reached")).where("reached is not null")
-    seen = [marks.withColumn("how", F.lit("its high watermark"))]
+    parts = [_below(looks, _marks(looks, "high_watermark"), _KEY), _below(looks, _marks(looks, "last_stable"), _TURN)]
     described = None
     if keeps_offsets(t):
-        seen.append(_cuts(t, begun))
-        described = _below(looks, _described(t, looks, begun), "epoch")
+        parts.append(_below(looks, _cuts(t, begun), _TURN))
+        described = _below(looks, _described(t, looks, begun), (*_KEY, "epoch"))
     if not t.large:
-        seen.append(_read(t, begun))
-    claims = reduce(DataFrame.unionByName, seen)
-    return union([_row(_below(looks, claims), "seen"), None if described is None else _row(described, "described")])
+        parts.append(_below(looks, _read(t, begun), _KEY))
+    seen = reduce(DataFrame.unionByName, parts)
+    # One row for a snapshot, whatever shows what had been reached.
+    most = F.max(F.struct("reached", "how")).alias("had")
+    seen = seen.groupBy(*PARTITION, "offset", "time_ns").agg(most).select(*PARTITION, "offset", "had.*")
+    return union([_row(seen, "seen"), None if described is None else _row(described, "described")])
+
+
+def _marks(looks: DataFrame, end: str) -> DataFrame:
+    """Ends that snapshots show: _KEY, time_ns, reached, how. A stop may cut off what is above the last stable one."""
+    rows = looks.select(*_KEY, "time_ns", F.col(end).alias("reached")).where("reached is not null")
+    return rows.withColumn("how", F.lit(f"its {end.replace('_', ' ')}" + (" offset" if end == "last_stable" else "")))
 
 
 def _row(rows: DataFrame, form: str) -> DataFrame:
@@ -77,11 +87,16 @@ def _row(rows: DataFrame, form: str) -> DataFrame:
 
 
 def _in_turns(t: Tables, rows: DataFrame, begun: DataFrame) -> DataFrame:
-    """Rows of copies, outside truncations, with `turn`: how many of these had begun."""
+    """Rows of copies, outside truncations, with `turn` and `stopped`: how many starts and stops had begun."""
     rows = with_windows(t, rows.join(begun, list(PLACE)).where("time_ns >= first_ns"))
-    rows = rows.where(~within(F.col("windows"), F.col("time_ns"), F.col("time_ns")))
-    turn = F.size(F.filter("windows", lambda w: w["from_ns"] <= F.col("time_ns")))
-    return rows.withColumn("turn", turn).drop("windows", "first_ns")
+    at = F.col("time_ns")
+    rows = rows.where(~within(F.concat("windows", "stops"), at, at))
+
+    def begun_of(name: str) -> Column:
+        return F.size(F.filter(name, lambda w: w["from_ns"] <= at))
+
+    turns = {"turn": begun_of("windows"), "stopped": begun_of("stops")}
+    return rows.withColumns(turns).drop("windows", "stops", "first_ns")
 
 
 def _looks(t: Tables, begun: DataFrame) -> DataFrame:
@@ -90,7 +105,7 @@ def _looks(t: Tables, begun: DataFrame) -> DataFrame:
     rows = with_era_of_log(t, rows.withColumn("origin_topic", t.canonical())).where(~undecided())
     epoch = F.struct("leader", "leader_epoch")
     known = F.col("leader_epoch").isNotNull() | F.lit(not t.has("faults"))
-    columns = ("time_ns", "log_end", "high_watermark")
+    columns = ("time_ns", "log_end", "high_watermark", "last_stable")
     return _in_turns(t, rows, begun).select(*_KEY, *columns, F.when(known, epoch).alias("epoch"))
 
 
@@ -132,21 +147,18 @@ def _described(t: Tables, looks: DataFrame, begun: DataFrame) -> DataFrame:
     return both.select(*_KEY, F.col("since_ns").alias("time_ns"), "reached", "epoch", how.alias("how"))
 
 
-def _below(looks: DataFrame, claims: DataFrame, *more: str) -> DataFrame:
-    """The first snapshot below each end that had been reached before it: PARTITION, reached, how, offset. more: what
-    else a snapshot and an end must have in common."""
-    keys = (*_KEY, *more)
-    known = [c for c in ("epoch",) if c not in more]
-    rows = claims.drop(*known).unionByName(
-        looks.where("epoch is not null" if more else "true").select(*keys, "time_ns", "log_end"),
-        allowMissingColumns=True,
-    )
+def _below(looks: DataFrame, claims: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The first snapshot below each end that had been reached before it: PARTITION, time_ns, reached, how, offset.
+    keys: what a snapshot and an end must have in common."""
+    columns = (*keys, "time_ns")
+    ends = looks.where("epoch is not null") if "epoch" in keys else looks
+    rows = claims.select(*columns, "reached", "how")
+    rows = rows.unionByName(ends.select(*columns, "log_end"), allowMissingColumns=True)
     before = Window.partitionBy(*keys).orderBy("time_ns").rangeBetween(Window.unboundedPreceding, -1)
-    rows = rows.withColumn("had", F.max(F.struct("reached", "how")).over(before))
-    rows = rows.where("log_end < had.reached")
-    first = F.min_by("log_end", "time_ns").alias("offset")
-    found = rows.groupBy(*_KEY, "had").agg(first)
-    return found.select(*PARTITION, "had.reached", "had.how", "offset")
+    rows = rows.withColumn("had", F.max(F.struct("reached", "how")).over(before)).where("log_end < had.reached")
+    first = F.min(F.struct("time_ns", "log_end")).alias("first")
+    found = rows.groupBy(*keys, "had").agg(first)
+    return found.select(*PARTITION, "first.time_ns", "had.*", F.col("first.log_end").alias("offset"))
 
 
 CHECKER = Checker(name="copy_gone", kinds=(KIND,), check=check)

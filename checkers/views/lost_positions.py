@@ -108,7 +108,8 @@ def _explained(t: Tables, rows: DataFrame) -> DataFrame:
     started = started.groupBy(*PARTITION).agg(F.max("log_start").alias("start"), F.max("time_ns").alias("looked_ns"))
     rows = rows.join(F.broadcast(started), list(PARTITION)).where("looked_ns >= time_ns")
     rows = with_windows(t, rows.withColumn("origin_topic", t.canonical()))
-    truncated = within(F.col("windows"), F.col("read_ns"), F.col("time_ns"))
+    spans = F.concat("windows", "stops")
+    truncated = within(spans, F.col("read_ns"), F.col("time_ns"))
     explained = (F.col("start") > F.col("offset")) | truncated
     if t.has("faults"):
         unclean = t.table("faults").where("lower(name) like '%unclean%'").agg(F.min("time_ns").alias("unclean_ns"))

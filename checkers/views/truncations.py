@@ -1,9 +1,9 @@
 """When a mirror may truncate a log of its destination: windows of time, shared by the checkers of log ends.
 
 Not a checker. A design truncates a log where a mirror is started over it (a failback, a restart), until it is MIRRORING
-(`mirror_starts`), and, where it cuts off open transactions (`truncates_at_stop`), during a stop. It follows an unclean
-election on the source, once per election. At any other time what was below the high watermark stays, whatever states
-the partition passes through.
+(`mirror_starts`); during a stop, where it cuts off open transactions, but not below the last stable offset
+(`truncates_at_stop`). It follows an unclean election on the source, once per election. At any other time what was below
+the high watermark stays, whatever states the partition passes through.
 """
 
 from __future__ import annotations
@@ -24,36 +24,42 @@ _SPAN = "array<struct<from_ns: bigint, until_ns: bigint>>"
 
 
 def truncates_at_stop(t: Tables) -> bool:
-    """Whether the mirror's design truncates the destination's log to its last stable offset at a stop."""
+    """Whether a stop may truncate the destination's log to its last stable offset: the mirror's design does, or none is
+    stated."""
     chosen = t.meta.test.mirror_options.get("on_stop")
-    return designed(t, "truncating_stop") if chosen is None else chosen == "truncate_to_last_stable"
+    if chosen is not None:
+        return chosen == "truncate_to_last_stable"
+    return not t.meta.test.design or designed(t, "truncating_stop")
 
 
 def with_windows(t: Tables, rows: DataFrame) -> DataFrame:
-    """Add `windows` to rows with PLACE: when its log may be truncated; structs of from_ns and until_ns."""
+    """Add to rows with PLACE when their log may be truncated: `windows` (starts), `stops` (down to the last stable
+    offset); arrays of structs of from_ns and until_ns."""
     found = starts(t)
     span = F.struct("from_ns", "until_ns")
-    if found is None:
-        own = F.array().cast(_SPAN)
-    else:
+    none = F.array().cast(_SPAN)
+    own = none
+    if found is not None:
         spans = found.select(*PLACE, "from_ns", F.col("mirroring_ns").alias("until_ns"))
-        rows = rows.join(F.broadcast(spans.groupBy(*PLACE).agg(F.collect_list(span).alias("own"))), list(PLACE), "left")
-        own = F.coalesce("own", F.array().cast(_SPAN))
-    whole = _of_clusters(t).groupBy("cluster").agg(F.collect_list(span).alias("all"))
-    rows = rows.join(F.broadcast(whole), "cluster", "left")
-    windows = F.concat(own, F.coalesce("all", F.array().cast(_SPAN)))
-    return rows.withColumn("windows", windows).drop("own", "all")
+        spans = spans.groupBy(*PLACE).agg(F.collect_list(span).alias("own"))
+        rows = rows.join(F.broadcast(spans), list(PLACE), "left")
+        own = F.coalesce("own", none)
+    asked = _requests(t).groupBy("cluster").agg(F.collect_list(span).alias("asked"))
+    rows = rows.join(F.broadcast(asked), "cluster", "left")
+    rows = rows.withColumn("windows", F.concat(own, F.coalesce("asked", none))).drop("own", "asked")
+    if not truncates_at_stop(t):
+        return rows.withColumn("stops", none)
+    ended = stop_begins(t).withColumnsRenamed({"begin": "from_ns", "end": "until_ns"})
+    ended = ended.groupBy("cluster").agg(F.collect_list(span).alias("stops"))
+    rows = rows.join(F.broadcast(ended), "cluster", "left")
+    return rows.withColumn("stops", F.coalesce("stops", none))
 
 
-def _of_clusters(t: Tables) -> DataFrame:
-    """Requests to start a mirror to a cluster, until they are acknowledged, and, if they truncate, to stop one:
-    cluster, from_ns, until_ns."""
+def _requests(t: Tables) -> DataFrame:
+    """Requests to start a mirror to a cluster, until they are acknowledged: cluster, from_ns, until_ns."""
     asked = t.ops.where("f in ('mirror_start', 'mirror_failback')").groupBy("op", "cluster")
     done = F.max(F.when(F.col("type") == "ok", F.col("time_ns")))
-    found = asked.agg(F.min("time_ns").alias("from_ns"), F.coalesce(done, F.lit(NEVER)).alias("until_ns")).drop("op")
-    if truncates_at_stop(t):
-        found = found.unionByName(stop_begins(t).withColumnsRenamed({"begin": "from_ns", "end": "until_ns"}))
-    return found
+    return asked.agg(F.min("time_ns").alias("from_ns"), F.coalesce(done, F.lit(NEVER)).alias("until_ns")).drop("op")
 
 
 def within(windows: Column, since: Column, until: Column) -> Column:

@@ -18,7 +18,11 @@ from checkers.mirror import copy_gone, failback
 
 TOPIC = "t"
 PLACE = {"topic": TOPIC, "partition": 0}
-STRICT = {"test": {"contract": "cluster-mirror/strict"}, "clusters": {"A": {}, "B": {}}, "topic_map": {TOPIC: TOPIC}}
+STRICT: dict[str, Any] = {
+    "test": {"contract": "cluster-mirror/strict"},
+    "clusters": {"A": {}, "B": {}},
+    "topic_map": {TOPIC: TOPIC},
+}
 
 
 class Run(History):
@@ -109,6 +113,30 @@ def test_a_deposed_leader_that_is_asked_late_takes_nothing_back(find: Find) -> N
     h.ends(8, epoch=6)
     h.ends(6, epoch=5)
     assert not find(end_offset_regressed.CHECKER, h)
+
+
+def stopped_at(end: int, **test: Any) -> Run:
+    """A stop after which B's copy, which ended at 5 with its last stable offset at 3, ends here."""
+    h = Run(**{**STRICT, "test": {**STRICT["test"], **test}})
+    h.state("MIRRORING")
+    h.ends(5, last_stable=3)
+    h.step("mirror_stop", "B")
+    h.state("STOPPED")
+    h.ends(end, epoch=6)
+    return h
+
+
+@pytest.mark.parametrize(
+    ("end", "test", "gone"),
+    [(3, {}, False), (2, {}, True), (4, {"mirror_options": {"on_stop": "abort_open_transactions"}}, True)],
+)
+def test_a_stop_may_cut_to_the_last_stable_offset_if_no_design_says_otherwise(
+    find: Find, end: int, test: dict[str, Any], gone: bool
+) -> None:
+    want = [("seen", "B", end)] if gone else []
+    assert shown(find(copy_gone.CHECKER, stopped_at(end, **test)), "offset") == want
+    forms = {row["form"] for row in find(end_offset_regressed.CHECKER, stopped_at(end, **test))}
+    assert forms == ({"high_watermark"} if gone else set())
 
 
 def round_trip() -> Run:
