@@ -32,6 +32,11 @@ def empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
     return spark.range(0).select(*columns).where(F.lit(False))
 
 
+def one_partition(frame: DataFrame) -> DataFrame:
+    """The frame as one partition, so that nothing made of it needs an exchange."""
+    return frame.coalesce(1)
+
+
 def row_count(folder: Path) -> int:
     """Rows of a folder of Parquet files, from their footers."""
     return sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
@@ -69,7 +74,7 @@ class Scratch:
             return self._nothing(schema)
         if table.nbytes <= _HELD_BYTES:
             return self._spark.createDataFrame(table, schema)
-        return self._read(self._write(table), schema)
+        return one_partition(self._read(self._write(table), schema))
 
     def _next(self) -> Path:
         with self._lock:

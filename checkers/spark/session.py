@@ -243,7 +243,8 @@ SMALL_ROWS = 200_000
 def tuned(spark: SparkSession, *, rows: int) -> SparkSession:
     """A session on the same Spark with settings for a run of this many stored rows; `spark` itself is unchanged.
 
-    Small runs are interpreted, not compiled, in one partition and without replanning between stages.
+    A small run is one partition from its files to the result: no exchanges, broadcasts or tasks that only wait for each
+    other, which cost more than its data.
     """
     session = spark.newSession()
     if rows <= SMALL_ROWS:
@@ -251,7 +252,9 @@ def tuned(spark: SparkSession, *, rows: int) -> SparkSession:
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.leafNodeDefaultParallelism": "1",
+            "spark.sql.autoBroadcastJoinThreshold": "-1",
+            "spark.sql.optimizer.disableHints": "true",
         }
         for key, value in options.items():
             session.conf.set(key, value)

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from checkers.spark.files import read_parquet
-from checkers.spark.scratch import empty_frame
-from checkers.spark.session import tuned
+from checkers.spark.scratch import empty_frame, one_partition
+from checkers.spark.session import SMALL_ROWS, tuned
 from harness.history.parts import partition_values
 from harness.history.runfile import RunMeta
 from harness.history.schema import TABLES
@@ -59,6 +59,11 @@ class Stored:
         return self.run.meta
 
     @property
+    def small(self) -> bool:
+        """Whether planning and scheduling cost more than processing the data."""
+        return self.rows <= SMALL_ROWS
+
+    @property
     def imported(self) -> bool:
         """Whether the history was written by something other than `shatter run`."""
         return self.run.meta.source != "shatter"
@@ -83,7 +88,7 @@ class Stored:
         names = [field.name for field in schema.fields]
         nested = self._by_columns(folder, [file for file in files if file.parent != folder])
         frames += [read_parquet(self.spark, schema, *group, base=folder).select(*names) for group in nested]
-        return reduce(DataFrame.unionAll, frames)
+        return one_partition(reduce(DataFrame.unionAll, frames)) if self.small else reduce(DataFrame.unionAll, frames)
 
     @staticmethod
     def _by_columns(folder: Path, files: Sequence[Path]) -> list[list[Path]]:

@@ -59,7 +59,7 @@ class Brokers:
     def ask_any(self, request: Request, kind: type[T]) -> T:
         """One request to one broker after the other that has it, until one answers.
 
-        Raises: WireError naming each failure; MirrorError when no broker has the request.
+        Raises: WireError naming each failure; MirrorError when no broker ever had the request.
         """
         able, silent = self._able(request)
         failures = list(silent.values())
@@ -73,7 +73,7 @@ class Brokers:
     def ask_all(self, request: Request, kind: type[T]) -> tuple[dict[int, T], dict[int, str]]:
         """One request to every broker that has it: (the answers, brokers that did not answer and why).
 
-        Raises: WireError when none answers with the list of brokers; MirrorError when no broker has the request.
+        Raises: WireError when none answers with the list of brokers; MirrorError when no broker ever had the request.
         """
         able, silent = self._able(request)
         answers: dict[int, T] = {}
@@ -102,7 +102,9 @@ class Brokers:
         found, silent = self.abilities()
         able = sorted(broker for broker, has in found.items() if request.__api_key__ in has.requests)
         if not able and not silent:
-            raise MirrorError(f"no broker of the destination has the request {api_name(request.__api_key__)}")
+            missing = f"no broker of the destination has the request {api_name(request.__api_key__)}"
+            gone = sorted(b for b, has in self._abilities.items() if request.__api_key__ in has.requests)
+            raise WireError(f"{missing} now: {gone} had it") if gone else MirrorError(missing)
         return able, silent
 
 
