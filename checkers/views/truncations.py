@@ -28,7 +28,7 @@ def truncates_at_stop(t: Tables) -> bool:
     stated."""
     chosen = t.meta.test.mirror_options.get("on_stop")
     if chosen is not None:
-        return chosen == "truncate_to_last_stable"
+        return str(chosen) == "truncate_to_last_stable"
     return not t.meta.test.design or designed(t, "truncating_stop")
 
 
