@@ -44,6 +44,22 @@ def stop_targets(t: Tables) -> DataFrame:
     return rows.select("cluster", "origin_topic", "begin").distinct()
 
 
+def requests(t: Tables, *functions: str) -> DataFrame:
+    """Operations on mirrors that were not refused: cluster, origin_topic (null: all of the mirror's), begin, end (null:
+    never acknowledged)."""
+    ops = t.ops.where(F.col("f").isin(*functions)).select("index", "op", "type", "cluster", "time_ns")
+    targets = t.table("op_records").where("action = 'target'").select(F.col("op_index").alias("index"), "topic")
+    rows = ops.join(targets, "index", "left").withColumn("origin_topic", t.canonical())
+    found = rows.groupBy("op", "cluster").agg(
+        F.min("time_ns").alias("begin"),
+        F.max(F.when(F.col("type") == "ok", F.col("time_ns"))).alias("end"),
+        F.collect_set("origin_topic").alias("topics"),
+        F.max(F.col("type") == "fail").alias("refused"),
+    )
+    found = found.where("not refused").withColumn("origin_topic", F.explode_outer("topics"))
+    return found.select("cluster", "origin_topic", "begin", "end")
+
+
 def spans(t: Tables) -> DataFrame:
     """Spans of time in which a partition was mirrored without a break: PARTITION, state (the first), from_ns, until_ns
     (null: to the end of the history)."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from checkers.views.mirror_spans import requests
 from checkers.views.mirroring import NEVER
 from harness.history.ops import Phase
 
@@ -77,13 +78,16 @@ def _revived(t: Tables) -> Column:
 
 def _with_requests(t: Tables, rows: DataFrame) -> DataFrame:
     """Add from_ns and begin_ns, and fill in mirroring_ns."""
-    asked = t.ops.where("f in ('mirror_start', 'mirror_failback') and type != 'fail'")
-    asked = asked.groupBy("op", F.col("cluster").alias("on")).agg(F.min("time_ns").alias("asked_ns"))
-    mine = (F.col("on") == F.col("cluster")) & (F.col("asked_ns") <= F.col("time_ns"))
+    asked = requests(t, "mirror_start", "mirror_failback")
+    asked = asked.select(
+        F.col("cluster").alias("on"), F.col("origin_topic").alias("of"), F.col("begin").alias("asked_ns")
+    )
+    mine = (F.col("on") == F.col("cluster")) & (F.col("of").isNull() | (F.col("of") == F.col("origin_topic")))
+    mine = mine & (F.col("asked_ns") <= F.col("time_ns"))
     mine = mine & (F.col("asked_ns") >= F.coalesce("active_ns", F.lit(0)))
     request = F.max("asked_ns")
     keys = (*PLACE, "time_ns", "prior_ns", "mirroring_ns", "again")
-    rows = rows.join(F.broadcast(asked.select("on", "asked_ns")), mine, "left")
+    rows = rows.join(F.broadcast(asked), mine, "left")
     return (
         rows.groupBy(*keys)
         .agg(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.views.mirror_spans import stop_begins
+from checkers.views.mirror_spans import requests
 from checkers.views.mirror_starts import PLACE, starts
 from checkers.views.mirroring import NEVER, designed
 
@@ -28,7 +28,7 @@ def truncates_at_stop(t: Tables) -> bool:
     stated."""
     chosen = t.meta.test.mirror_options.get("on_stop")
     if chosen is not None:
-        return chosen == "truncate_to_last_stable"
+        return str(chosen) == "truncate_to_last_stable"
     return not t.meta.test.design or designed(t, "truncating_stop")
 
 
@@ -44,22 +44,26 @@ def with_windows(t: Tables, rows: DataFrame) -> DataFrame:
         spans = spans.groupBy(*PLACE).agg(F.collect_list(span).alias("own"))
         rows = rows.join(F.broadcast(spans), list(PLACE), "left")
         own = F.coalesce("own", none)
-    asked = _requests(t).groupBy("cluster").agg(F.collect_list(span).alias("asked"))
-    rows = rows.join(F.broadcast(asked), "cluster", "left")
-    rows = rows.withColumn("windows", F.concat(own, F.coalesce("asked", none))).drop("own", "asked")
+    rows = _with_requests(t, rows, "asked", "mirror_start", "mirror_failback")
+    rows = rows.withColumn("windows", F.concat(own, "asked")).drop("own", "asked")
     if not truncates_at_stop(t):
         return rows.withColumn("stops", none)
-    ended = stop_begins(t).withColumnsRenamed({"begin": "from_ns", "end": "until_ns"})
-    ended = ended.groupBy("cluster").agg(F.collect_list(span).alias("stops"))
-    rows = rows.join(F.broadcast(ended), "cluster", "left")
-    return rows.withColumn("stops", F.coalesce("stops", none))
+    return _with_requests(t, rows, "stops", "mirror_stop", "failover")
 
 
-def _requests(t: Tables) -> DataFrame:
-    """Requests to start a mirror to a cluster, until they are acknowledged: cluster, from_ns, until_ns."""
-    asked = t.ops.where("f in ('mirror_start', 'mirror_failback')").groupBy("op", "cluster")
-    done = F.max(F.when(F.col("type") == "ok", F.col("time_ns")))
-    return asked.agg(F.min("time_ns").alias("from_ns"), F.coalesce(done, F.lit(NEVER)).alias("until_ns")).drop("op")
+def _with_requests(t: Tables, rows: DataFrame, name: str, *functions: str) -> DataFrame:
+    """Add an array of the spans from a request until it was acknowledged."""
+    found = requests(t, *functions).withColumn("until_ns", F.coalesce("end", F.lit(NEVER)))
+    span = F.struct(F.col("begin").alias("from_ns"), "until_ns")
+    of_topics = found.where("origin_topic is not null").groupBy("cluster", "origin_topic")
+    of_all = found.where("origin_topic is null").groupBy("cluster")
+    rows = rows.join(
+        F.broadcast(of_topics.agg(F.collect_list(span).alias("_own"))), ["cluster", "origin_topic"], "left"
+    )
+    rows = rows.join(F.broadcast(of_all.agg(F.collect_list(span).alias("_all"))), "cluster", "left")
+    none = F.array().cast(_SPAN)
+    both = F.concat(F.coalesce("_own", none), F.coalesce("_all", none))
+    return rows.withColumn(name, both).drop("_own", "_all")
 
 
 def within(windows: Column, since: Column, until: Column) -> Column:
