@@ -59,7 +59,9 @@ def _missing(t: Tables) -> DataFrame | None:
     moments = [(str(f["nemesis"]), str(f["at_step"])) for f in t.meta.schedule if f.get("at_step") and "nemesis" in f]
     asked |= {f"{name} at moment {step}": {"name": name, "at_step": step} for name, step in moments}
     asked |= {
-        name: {"name": name} for name in (str(f.get("nemesis", "")) for f in t.meta.schedule) if name not in named
+        name: {"name": name}
+        for name in (str(f.get("nemesis", "")) for f in t.meta.schedule if not f.get("at_step"))
+        if name not in named
     }
     asked.pop("", None)
     names = [(text,) for text, wanted in sorted(asked.items()) if not any(_fits(fault, wanted) for fault in seen)]

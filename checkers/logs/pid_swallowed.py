@@ -52,6 +52,7 @@ def _swallowed(t: Tables, sources: Sequence[str], destination: str) -> DataFrame
     local = t.sends.where(F.col("cluster") == destination).where(
         "offset is not null and outcome in ('acked', 'committed')"
     )
+    local = local.where("era >= 0")  # not of a branch of the log that a later failback discarded
     rows = local.select(*PARTITION, "offset", "value", "process", "producer_id", "producer_epoch", "op", "done_index")
     rows = rows.join(at_offset, [*PARTITION, "offset"]).where("value != stored")
     same = F.coalesce(F.col("producer_id") == F.col("stored_id"), F.lit(True))

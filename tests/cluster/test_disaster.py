@@ -75,8 +75,10 @@ def test_strict_survives_the_loss_of_the_cluster_that_it_mirrors_back(
 def test_strict_holds_under_faults_within_the_stop_and_the_truncation(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
+    """Transactions that are held open keep the mirror stopping until they are decided, so that the fault finds it."""
     nemesis = ["broker-kill:B/coordinator@stopping..4s", "link-partition:B/all+mode=down@truncation..4s"]
-    results = judged(images, tmp_path, spark, scenario="failover-failback", nemesis=nemesis, **{"time-limit": 12})
+    keys = {"producer": "transactional", "txn-hold": 2, "time-limit": 12}
+    results = judged(images, tmp_path, spark, scenario="failover-failback", nemesis=nemesis, **keys)
     assert results.verdict == "valid", why(results)
     (stop, _), ((start, started),) = requests(tmp_path, "mirror_stop"), requests(tmp_path, "mirror_failback")
     (struck,), (cut,) = times(tmp_path, "inject", fault_id=1), times(tmp_path, "inject", fault_id=2)

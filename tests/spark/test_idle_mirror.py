@@ -189,6 +189,7 @@ def test_a_fault_of_a_moment_must_have_bitten_there(find: Find) -> None:
     assert missed("broker-pause:A@stop.A-B..write", at_step="stop.A-B") == set()
     assert missed("broker-pause:A@write", at_step="stop.A-B") == {"broker-pause:A@write"}
     assert missed("broker-pause:A", at_step="stop.A-B") == {"broker-pause:A"}
+    assert missed(at_step="stop.A-B") == set()  # a disaster that the seed chose
     assert missed("broker-pause:A@stop", at_step="") == {"broker-pause:A@stop"}
 
 

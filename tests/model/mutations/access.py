@@ -102,10 +102,10 @@ def refuse_a_failover(v: Victim) -> bool:
 def grow_on_after_a_pause(v: Victim) -> bool:
     """A pause is acknowledged, and the mirrored log grows on."""
     target = [{"action": "target", "topic": v.w.b.topic, "partition": 0}]
-    v.w.book.now = 1
-    asked = [op["time_ns"] for op in v.ops.values() if op["f"].startswith("mirror_")]
+    v.w.book.now = S
+    asked = [op["time_ns"] for op in v.ops.values() if op["f"].startswith("mirror_") and op["time_ns"] > S]
     until = min(asked, default=99 * S)
-    looks = [r for r in v.rows("log_ends", cluster="B", partition=0) if 11 * S < r["time_ns"] < until]
+    looks = [r for r in v.rows("log_ends", cluster="B", partition=0) if 11 * S + 1_000 < r["time_ns"] < until]
     grown = [r["high_watermark"] for r in looks if r.get("high_watermark") is not None]
     if not grown or grown[-1] == grown[0]:
         return False
