@@ -118,9 +118,10 @@ _STEPS: Final = (
     "occur in that direction, or was not run."
 )
 _RUNS: Final = (
-    "One row for all runs of the same test, over their seeds. **Bold** kinds are those that the contract of the "
-    "implementation never allows; the others are allowed or expected (contracts.md). RPO: records that the source had "
-    "acknowledged when the stop was requested and that are not visible on the destination."
+    "One row for all runs of the same test, over their seeds; other designs of the reference mirror are in claims.md. "
+    "**Bold** kinds are those that the contract of the implementation never allows; the others are allowed or expected "
+    "(contracts.md). RPO: records that the source had acknowledged when the stop was requested and that are not visible "
+    "on the destination."
 )
 _REVISIONS: Final = (
     "What the presets of the KIP's revisions break, and that `strict` holds in the same test. All claims: claims.md."

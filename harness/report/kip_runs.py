@@ -34,7 +34,8 @@ class KipRun:
 
 
 def stored_kip_runs(folder: Path) -> list[KipRun]:
-    """Judged and finished runs under a folder, by the folder's names; anything else is skipped."""
+    """Judged and finished runs under a folder, by the folder's names; anything else is skipped, other designs of the
+    reference mirror than `strict` and the presets too (docs/claims.md has those)."""
     runs = []
     for path in sorted(folder.glob("*/run.json")):
         try:
@@ -42,13 +43,16 @@ def stored_kip_runs(folder: Path) -> list[KipRun]:
             if meta.test.mirror not in IMPLEMENTATIONS or meta.status != "finished":
                 continue
             spec = parse_spec(meta.test.spec, where=str(path))
+            implementation = _implementation(spec)
             results = load_results(path.parent)
         except (HistoryError, UsageError):
+            continue
+        if implementation is None:
             continue
         runs.append(
             KipRun(
                 run=path.parent.name,
-                implementation=_implementation(spec),
+                implementation=implementation,
                 scenario=spec.scenario,
                 workload=spec.workload,
                 nemesis=tuple(spec.nemesis),
@@ -61,13 +65,13 @@ def stored_kip_runs(folder: Path) -> list[KipRun]:
     return runs
 
 
-def _implementation(spec: TestSpec) -> str:
+def _implementation(spec: TestSpec) -> str | None:
     if spec.mirror != "reference":
         image = spec.destination_image or spec.kafka_image
         return f"{spec.mirror} {image}" if image else spec.mirror
-    design = parse_design(spec.design)
     named = {STRICT: "strict", **{preset: name for name, preset in PRESETS.items()}}
-    return f"reference {named.get(design) or ' '.join(spec.design)}"
+    name = named.get(parse_design(spec.design))
+    return None if name is None else f"reference {name}"
 
 
 def publish(runs: Iterable[KipRun]) -> str:
