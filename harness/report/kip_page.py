@@ -120,8 +120,8 @@ _STEPS: Final = (
 _RUNS: Final = (
     "One row for all runs of the same test, over their seeds; other designs of the reference mirror are in claims.md. "
     "**Bold** kinds are those that the contract of the implementation never allows; the others are allowed or expected "
-    "(contracts.md). RPO: records that the source had acknowledged when the stop was requested and that are not visible "
-    "on the destination."
+    "(contracts.md). RPO: records that the source had acknowledged when the stop was requested and that are not "
+    "visible on the destination."
 )
 _REVISIONS: Final = (
     "What the presets of the KIP's revisions break, and that `strict` holds in the same test. All claims: claims.md."
