@@ -48,8 +48,9 @@ def test_what_a_cleaner_removed(spark: SparkSession, tmp_path: Path) -> None:
     assert found(spark, h, tmp_path / "run") == [("poll_skip", "kept", 1)]
 
 
-@pytest.mark.parametrize("layout", ["all", "sieved"])
-@pytest.mark.parametrize("pack", told_compacted.PACKS)
+@pytest.mark.parametrize(
+    ("pack", "layout"), [*((pack, "all") for pack in told_compacted.PACKS), ("mm2", "sieved"), ("strict", "sieved")]
+)
 def test_stories(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: str, layout: str) -> None:
     if layout == "sieved":
         monkeypatch.setattr("checkers.views.tables.SMALL_ROWS", 0)
