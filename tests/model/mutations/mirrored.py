@@ -15,6 +15,7 @@ SHORTER = {
     "may": {"end_offset_regressed": "it goes back within its leader epoch", "stuck": "the last stable offset is old"},
 }
 """A snapshot of the copy ends too early; no group's offset is compared with it."""
+SHORT = "the copy ends before what the mirror had described"
 COPIED = {"consumers": 0, "groups": 0, "share": False}
 """No client read from B while it was mirrored, so no read contradicts the change."""
 
@@ -188,7 +189,15 @@ def damage_a_batch(v: Victim) -> bool:
     return True
 
 
-@mutation("copy_gone", form="seen", scenario="steady", trouble=(), **SHORTER)
+@mutation(
+    "copy_gone",
+    form="seen",
+    scenario="steady",
+    trouble=(),
+    groups=0,
+    share=False,
+    may={**SHORTER["may"], "lso_wrong": "its last stable offset is above a transaction whose marker it lacks"},
+)
 def end_below_the_high_watermark(v: Victim) -> bool:
     """A later snapshot of the copy ends below the high watermark of an earlier one."""
     looks = [r for r in v.rows("log_ends", cluster="B") if r.get("leader_epoch") is not None]

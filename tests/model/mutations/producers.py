@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from model.logs import MARKERS, Batch, Partition
 from model.mutations.base import Stage, mutation
+from model.mutations.mirrored import SHORT
 from model.mutations.victim import Victim
 
 STANDS = "the last stable offset does not advance after healing"
@@ -179,7 +180,7 @@ def let_a_stray_in(v: Victim) -> bool:
     scenario="steady",
     consumers=0,
     groups=0,
-    may={"stuck": STANDS},
+    may={"stuck": STANDS, "copy_gone": SHORT},
 )
 def lose_a_marker(v: Victim) -> bool:
     """The mirror skips the last transaction marker of a producer."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from model.logs import Partition, open_transactions
 from model.mutations.base import Stage, mutation
-from model.mutations.mirrored import COPIED
+from model.mutations.mirrored import COPIED, SHORT
 from model.mutations.victim import Victim
 
 
@@ -57,7 +57,7 @@ def record_a_lower_cut(v: Victim) -> bool:
     on_stop="truncate",
     **{
         **COPIED,
-        "may": {**COPIED.get("may", {}), "torn_transaction": "a local transaction of unknown outcome lost a part"},
+        "may": {"torn_transaction": "a local transaction of unknown outcome lost a part", "copy_gone": SHORT},
     },
 )
 def cut_a_transaction_in_two(v: Victim) -> bool:
