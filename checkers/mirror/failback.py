@@ -1,6 +1,10 @@
 """`failback`: after the mirror has been reversed, the old source's log equals the destination's again.
 
-A failback took place when mirror states name a source cluster XX
+A failback took place when mirror states name a source cluster (A) as a destination. Two forms: `unequal`: the logs
+differ between the greater log start and the shorter end, which also shows a source that was not truncated to the cut;
+`unreported`: a start of the mirror discarded an acknowledged write above its cut, and no report of that start (numbers
+and a reason, `checkers.views.reports`) covers it.
+
 Cannot see: a truncation below the cut that was fetched again; writes that were discarded without an acknowledgement.
 """
 

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views import topic_ids
+from checkers.views.completeness import listed_brokers
 from checkers.views.keys import PARTITION, REPLICA
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def authoritative(t: Tables) -> DataFrame:
 
     The known leader, if its log was stored; otherwise, or where no leader is known, the replica whose last batch has
     the greatest leader epoch, then the longest log: the order in which Kafka's own truncation would decide. Where the
-    leader is known and its log is incomplete, only another in-sync replica can replace it.
+    leader is known and its log is incomplete, only another in-sync replica can replace it. A mirror's process that
+    leads partitions has no log of its own.
     """
     epochs = (
         t.table("records")
@@ -100,7 +102,10 @@ def authoritative(t: Tables) -> DataFrame:
         stored.desc(), leads.desc(), F.col("_epoch").desc_nulls_last(), F.desc("log_end"), F.asc("broker")
     )
     ranked = t.replicas.join(epochs, [*REPLICA, "look"], "left").withColumn("_n", F.row_number().over(order))
-    first = ranked.where("_n = 1").drop("_n", "_epoch", "_records")
+    listed = [F.lit(f"{cluster} {broker}") for cluster, broker in listed_brokers(t)]
+    real = F.concat_ws(" ", "cluster", F.col("broker").cast("string")).isin(*listed)
+    first = ranked.where("_n = 1").where(stored | real if listed else F.lit(True))
+    first = first.drop("_n", "_epoch", "_records")
     if t.expected is None:
         return t.cache(first)
     incomplete = t.expected.where("not complete").select(*PARTITION, F.col("broker").alias("leader"))

@@ -219,7 +219,7 @@ def logs_of_b_cut_off(run: Path) -> None:
         (emptied("mirror_states"), "table mirror_states is empty in"),
         (emptied("records"), "table records is empty in"),
         (deleted("ops"), "table ops is missing in"),
-        (snapshots_of_b_deleted, "was captured, and no snapshot shows where it ends"),
+        (snapshots_of_b_deleted, "no snapshot of cluster B is there"),
         (last_snapshot_of_b_deleted, "was captured, and no snapshot shows where it ends"),
         (logs_of_b_cut_off, "was captured, and no snapshot shows where it ends"),
     ],

@@ -316,7 +316,7 @@ def failed_back_without_a_word(c: Case) -> list[Found]:
     c.send("A", "a", "b", "old", offset=0)
     c.state("STOPPED", 2, 2, time_ns=1)
     c.send("B", "w", offset=2)
-    c.state("MIRRORING", cluster="A", time_ns=2)
+    c.state("MIRRORING", cluster="A", time_ns=10**15)
     c.log("A", (0, "a"), (1, "b"), (2, "w"))
     c.log("B", (0, "a"), (1, "b"), (2, "w"))
     return [("failback", 2, "old")]
