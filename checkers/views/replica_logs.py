@@ -102,12 +102,12 @@ def authoritative(t: Tables) -> DataFrame:
         stored.desc(), leads.desc(), F.col("_epoch").desc_nulls_last(), F.desc("log_end"), F.asc("broker")
     )
     ranked = t.replicas.join(epochs, [*REPLICA, "look"], "left").withColumn("_n", F.row_number().over(order))
-    listed = [F.lit(f"{cluster} {broker}") for cluster, broker in listed_brokers(t)]
-    real = F.concat_ws(" ", "cluster", F.col("broker").cast("string")).isin(*listed)
-    first = ranked.where("_n = 1").where(stored | real if listed else F.lit(True))
-    first = first.drop("_n", "_epoch", "_records")
+    first = ranked.where("_n = 1")
     if t.expected is None:
-        return t.cache(first)
+        return t.cache(first.drop("_n", "_epoch", "_records"))
+    listed = [F.lit(f"{cluster} {broker}") for cluster, broker in listed_brokers(t)]
+    real = F.concat_ws(" ", "cluster", F.col("broker").cast("string")).isin(*listed) if listed else F.lit(True)
+    first = first.where(stored | real).drop("_n", "_epoch", "_records")
     incomplete = t.expected.where("not complete").select(*PARTITION, F.col("broker").alias("leader"))
     led = first.join(F.broadcast(incomplete), [*PARTITION, "leader"], "left_semi")
     lagging = led.where(~F.coalesce(F.array_contains("isr", F.col("broker")), F.lit(False))).select(*PARTITION)
