@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.base import AnomalyKind, Checker, Severity, anomalies, sentence, union
-from checkers.views.completeness import listed_brokers
+from checkers.views.completeness import is_listed
 from checkers.views.incarnations import undecided, with_era_at
 from checkers.views.keys import PARTITION
 from checkers.views.mirror_starts import PLACE, starts
@@ -113,10 +113,7 @@ def _looks(t: Tables, begun: DataFrame) -> DataFrame:
 def _led_by_describer(t: Tables) -> Column:
     """Whether what a mirror describes can be about this leader's log: not where a mirror's own process leads partitions
     and a broker has taken over from it, which a process that was cut off does not know yet."""
-    brokers = [f"{cluster} {broker}" for cluster, broker in listed_brokers(t)]
-    if not brokers:
-        return F.lit(True)
-    listed = F.concat_ws(" ", "cluster", F.col("leader").cast("string")).isin(*brokers)
+    listed = is_listed(t, "leader")
     led = t.table("log_ends").where("leader is not null").where(~listed).select("cluster").distinct().collect()
     return ~listed | ~F.col("cluster").isin(*(row["cluster"] for row in led)) if led else F.lit(True)
 

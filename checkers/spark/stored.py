@@ -88,7 +88,8 @@ class Stored:
         names = [field.name for field in schema.fields]
         nested = self._by_columns(folder, [file for file in files if file.parent != folder])
         frames += [read_parquet(self.spark, schema, *group, base=folder).select(*names) for group in nested]
-        return one_partition(reduce(DataFrame.unionAll, frames)) if self.small else reduce(DataFrame.unionAll, frames)
+        whole = reduce(DataFrame.unionAll, frames)
+        return one_partition(whole) if self.small else whole
 
     @staticmethod
     def _by_columns(folder: Path, files: Sequence[Path]) -> list[list[Path]]:

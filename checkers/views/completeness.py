@@ -87,7 +87,7 @@ def _assigned(t: Tables, ends: DataFrame) -> DataFrame:
     made from captured files (their broker did not answer) name no replicas."""
     seen = _last_snapshots(ends.where("replicas is not null"))
     assigned = seen.select(*PARTITION, F.explode("replicas").alias("broker")).distinct()
-    own = listed_brokers(t)
+    own = _listed_brokers(t)
     if own:
         listed = sorted({cluster for cluster, _ in own})
         real = t.spark.createDataFrame(own, "cluster string, broker int")
@@ -97,15 +97,22 @@ def _assigned(t: Tables, ends: DataFrame) -> DataFrame:
     return assigned.withColumn("assigned", F.lit(True))
 
 
-def listed_brokers(t: Tables) -> list[tuple[str, int]]:
+def _listed_brokers(t: Tables) -> list[tuple[str, int]]:
     """Clusters' letters and brokers, as run.json lists them."""
     return [(c, b) for c, info in t.meta.clusters.items() for b in info.brokers]
+
+
+def is_listed(t: Tables, broker: str) -> Column:
+    """Whether the broker in this column is one of the cluster's own, as run.json lists them; true where it lists none.
+    Another one is a mirror's process."""
+    own = [F.lit(f"{cluster} {number}") for cluster, number in _listed_brokers(t)]
+    return F.concat_ws(" ", "cluster", F.col(broker).cast("string")).isin(*own) if own else F.lit(True)
 
 
 def _unaccounted(t: Tables, rows: DataFrame, ends: DataFrame) -> DataFrame:
     """Add unaccounted: something was captured from a listed broker, but no snapshot goes with its last capture, or none
     by the cluster's brokers names its partition."""
-    own = listed_brokers(t)
+    own = _listed_brokers(t)
     if not own:
         return rows.withColumn("unaccounted", F.lit(False))
     real = t.spark.createDataFrame(own, "cluster string, broker int").withColumn("real", F.lit(True))
@@ -178,7 +185,7 @@ def gaps(t: Tables) -> tuple[Gap, ...]:
 
 def _unseen_destinations(t: Tables) -> list[Gap]:
     """The partitions of each source whose destination, a cluster with listed brokers, is in no snapshot at all."""
-    listed = {cluster for cluster, _ in listed_brokers(t)}
+    listed = {cluster for cluster, _ in _listed_brokers(t)}
     seen = {row[0] for row in t.stored.table("log_ends").select("cluster").distinct().collect()}
     found = []
     for source, destination in t.mirror_pairs:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from checkers.views import topic_ids
-from checkers.views.completeness import listed_brokers
+from checkers.views.completeness import is_listed
 from checkers.views.keys import PARTITION, REPLICA
 
 if TYPE_CHECKING:
@@ -105,9 +105,7 @@ def authoritative(t: Tables) -> DataFrame:
     first = ranked.where("_n = 1")
     if t.expected is None:
         return t.cache(first.drop("_n", "_epoch", "_records"))
-    listed = [F.lit(f"{cluster} {broker}") for cluster, broker in listed_brokers(t)]
-    real = F.concat_ws(" ", "cluster", F.col("broker").cast("string")).isin(*listed) if listed else F.lit(True)
-    first = first.where(stored | real).drop("_n", "_epoch", "_records")
+    first = first.where(stored | is_listed(t, "broker")).drop("_n", "_epoch", "_records")
     incomplete = t.expected.where("not complete").select(*PARTITION, F.col("broker").alias("leader"))
     led = first.join(F.broadcast(incomplete), [*PARTITION, "leader"], "left_semi")
     lagging = led.where(~F.coalesce(F.array_contains("isr", F.col("broker")), F.lit(False))).select(*PARTITION)

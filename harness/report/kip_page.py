@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
 from harness.report.kip_runs import KipRun
+from harness.report.markdown_table import markdown_table
 from harness.report.scoreboard import Claim, ClaimResult
 from harness.report.scoreboard_page import row as claim_row
 from mirrors.reference.server.states import EDGES
@@ -46,11 +47,6 @@ def markdown(
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return [*lines, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows), ""]
-
-
 def _states() -> list[str]:
     edges = [f"    {old} --> {new}" for old, following in EDGES.items() for new in sorted(following)]
     return ["## The state machine", "", _STATES, "", "```mermaid", "stateDiagram-v2", *edges, "```", ""]
@@ -62,7 +58,7 @@ def _steps(kills: Outcomes, pauses: Outcomes) -> list[str]:
         for step, about in ABOUT.items()
     ]
     head = ("step", "what has been done", *(f"{what} in a {leg}" for what in ("kill", "pause") for leg in _LEGS))
-    return ["## The steps, and a kill or a pause at each", "", _STEPS, "", *_table(head, rows)]
+    return ["## The steps, and a kill or a pause at each", "", _STEPS, "", *markdown_table(head, rows), ""]
 
 
 def _runs(runs: Sequence[KipRun]) -> list[str]:
@@ -75,7 +71,7 @@ def _runs(runs: Sequence[KipRun]) -> list[str]:
         faults = ", ".join(f"`{fault}`" for fault in nemesis) or "none"
         rows.append((implementation, scenario, workload, faults, *_results(same)))
     head = ("implementation", "scenario", "workload", "faults", "verdicts", "found", "RPO, records")
-    return ["## Runs under faults", "", _RUNS, "", *_table(head, rows)]
+    return ["## Runs under faults", "", _RUNS, "", *markdown_table(head, rows), ""]
 
 
 def _results(runs: Sequence[KipRun]) -> tuple[str, str, str]:
@@ -96,7 +92,7 @@ def _results(runs: Sequence[KipRun]) -> tuple[str, str, str]:
 def _revisions(board: Sequence[tuple[Claim, Sequence[ClaimResult]]]) -> list[str]:
     rows = [claim_row(claim, one)[:5] for claim, results in board for one in results]
     head = ("claim", "design", "should", "found by", "result")
-    return ["## Revisions of the design", "", _REVISIONS, "", *_table(head, rows)]
+    return ["## Revisions of the design", "", _REVISIONS, "", *markdown_table(head, rows), ""]
 
 
 _LEGS: Final = ("failover", "failback")

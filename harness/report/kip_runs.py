@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.core.errors import HistoryError, UsageError
-from harness.core.testspec import TestSpec, parse_spec
-from harness.history.runfile import read_meta
-from harness.report.results import load_results
-from mirrors.reference.server.design import PRESETS, STRICT, parse_design
+from harness.core.errors import UsageError
+from harness.report.judged_runs import REFERENCE, JudgedRun, judged_runs
+from mirrors.reference.server.design import PRESETS, STRICT
 
-IMPLEMENTATIONS: Final = ("reference", "native")
+IMPLEMENTATIONS: Final = (REFERENCE, "native")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,41 +35,32 @@ def stored_kip_runs(folder: Path) -> list[KipRun]:
     """Judged and finished runs under a folder, by the folder's names; anything else is skipped, other designs of the
     reference mirror than `strict` and the presets too (docs/claims.md has those)."""
     runs = []
-    for path in sorted(folder.glob("*/run.json")):
-        try:
-            meta = read_meta(path.parent)
-            if meta.test.mirror not in IMPLEMENTATIONS or meta.status != "finished":
-                continue
-            spec = parse_spec(meta.test.spec, where=str(path))
-            implementation = _implementation(spec)
-            results = load_results(path.parent)
-        except (HistoryError, UsageError):
-            continue
+    for one in judged_runs(folder, mirrors=IMPLEMENTATIONS):
+        implementation = _implementation(one)
         if implementation is None:
             continue
         runs.append(
             KipRun(
-                run=path.parent.name,
+                run=one.run,
                 implementation=implementation,
-                scenario=spec.scenario,
-                workload=spec.workload,
-                nemesis=tuple(spec.nemesis),
-                verdict=results.verdict,
-                found={a.kind: a.count for a in results.anomalies if a.count},
-                forbidden=tuple(sorted(a.kind for a in results.forbidden if a.severity != "unknown")),
-                figures={name: n for name, n in results.raw.get("figures", {}).items() if name.startswith("RPO ")},
+                scenario=one.spec.scenario,
+                workload=one.spec.workload,
+                nemesis=tuple(one.spec.nemesis),
+                verdict=one.results.verdict,
+                found=one.found,
+                forbidden=tuple(sorted(one.forbidden)),
+                figures={name: n for name, n in one.results.raw.get("figures", {}).items() if name.startswith("RPO ")},
             )
         )
     return runs
 
 
-def _implementation(spec: TestSpec) -> str | None:
-    if spec.mirror != "reference":
-        image = spec.destination_image or spec.kafka_image
-        return f"{spec.mirror} {image}" if image else spec.mirror
-    named = {STRICT: "strict", **{preset: name for name, preset in PRESETS.items()}}
-    name = named.get(parse_design(spec.design))
-    return None if name is None else f"reference {name}"
+def _implementation(one: JudgedRun) -> str | None:
+    if one.design is None:
+        image = one.spec.destination_image or one.spec.kafka_image
+        return f"{one.spec.mirror} {image}" if image else one.spec.mirror
+    name = {STRICT: "strict", **{preset: name for name, preset in PRESETS.items()}}.get(one.design)
+    return None if name is None else f"{REFERENCE} {name}"
 
 
 def publish(runs: Iterable[KipRun]) -> str:

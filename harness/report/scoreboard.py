@@ -18,14 +18,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from harness.core.errors import HistoryError, UsageError
+from harness.core.errors import UsageError
 from harness.core.hints import closest
 from harness.core.testspec import TestSpec, parse_spec
-from harness.history.runfile import read_meta
-from harness.report.results import load_results
+from harness.report.judged_runs import REFERENCE, judged_runs
 from mirrors.reference.server.design import Design, design_from, design_values, parse_design
-
-MIRROR: Final = "reference"
 
 
 class Role(StrEnum):
@@ -70,7 +67,7 @@ class Claim:
         """The test of one of its designs. Raises UsageError when there is none."""
         if self.test is None:
             raise UsageError(f"claim {self.name!r} has no test: {self.why_not}")
-        values = {"name": "claims", "mirror": MIRROR, "design": tuple(design.split()), **self.test}
+        values = {"name": "claims", "mirror": REFERENCE, "design": tuple(design.split()), **self.test}
         return parse_spec(values, where=f"claim {self.name!r}")
 
 
@@ -130,29 +127,18 @@ def named(claims: Sequence[Claim], names: Sequence[str]) -> tuple[Claim, ...]:
 
 def stored_results(folder: Path) -> list[StoredResult]:
     """Judged and finished runs of the reference mirror under a folder; anything else is skipped."""
-    found = []
-    for path in sorted(folder.glob("*/run.json")):
-        try:
-            meta = read_meta(path.parent)
-            if meta.test.mirror != MIRROR or meta.status != "finished":
-                continue
-            values = {k: v for k, v in meta.test.mirror_options.items() if k in _SWITCHES}
-            spec = parse_spec(meta.test.spec, where=str(path))
-            design = design_from(values) if values else parse_design(spec.design)
-            results = load_results(path.parent)
-        except (HistoryError, UsageError):
-            continue
-        found.append(
-            StoredResult(
-                run=path.parent.name,
-                spec=spec,
-                design=design,
-                verdict=results.verdict,
-                found={a.kind: a.count for a in results.anomalies if a.count},
-                forbidden=frozenset(a.kind for a in results.forbidden if a.severity != "unknown"),
-            )
+    return [
+        StoredResult(
+            run=one.run,
+            spec=one.spec,
+            design=one.design,
+            verdict=one.results.verdict,
+            found=one.found,
+            forbidden=one.forbidden,
         )
-    return found
+        for one in judged_runs(folder, mirrors=(REFERENCE,))
+        if one.design is not None
+    ]
 
 
 def publish(stored: Iterable[StoredResult], claims: Sequence[Claim]) -> str:
@@ -193,9 +179,6 @@ def read_published(path: Path) -> list[StoredResult]:
         return published(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is no claims.json of `shatter claims --write`: {error}") from error
-
-
-_SWITCHES: Final = frozenset(Design.__dataclass_fields__)
 
 
 def claim_results(claim: Claim, stored: Sequence[StoredResult]) -> list[ClaimResult]:

@@ -7,6 +7,7 @@ from typing import Final
 
 import jinja2
 
+from harness.report.markdown_table import markdown_table
 from harness.report.scoreboard import ENOUGH, Claim, ClaimResult, Role
 
 HEAD: Final = ("claim", "design", "should", "found by", "result", "runs")
@@ -47,10 +48,8 @@ def _outcome(result: ClaimResult) -> str:
 
 def markdown(board: Board) -> str:
     """The page docs/claims.md."""
-    lines = ["# Claims", "", _INTRO, "", "| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    for claim, claim_results in board:
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row(claim, f)) + " |" for f in claim_results]
-    lines += ["", "## The arguments", ""]
+    rows = [row(claim, result) for claim, claim_results in board for result in claim_results]
+    lines = ["# Claims", "", _INTRO, "", *markdown_table(HEAD, rows), "", "## The arguments", ""]
     lines += [f"- **{claim.name}**: {claim.argument}. *Test:* {shown_test(claim)}." for claim, _ in board]
     return "\n".join(lines) + "\n"
 
