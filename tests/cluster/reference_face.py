@@ -18,6 +18,7 @@ from harness.wire.aio import Connection
 from harness.wire.batch_headers import headers
 from harness.wire.cluster import Cluster
 from harness.wire.metadata import TopicMeta
+from mirrors.reference.server.mirroring_api.outcomes import NO_ANSWER
 from mirrors.reference.server.process import MirrorProcess
 from mirrors.reference.server.settings import settings_from
 from tests.cluster.reference_run import replica_logs, settings_values
@@ -41,6 +42,15 @@ class Face:
         """The answer of one process."""
         return await self._connections[at].call(body)
 
+    async def _answered(self, body: Any, at: int, code_of: Callable[[Any], int], *, timeout_s: float = 60) -> int:
+        """The error code, asked again while it is REQUEST_TIMED_OUT: on a busy machine a process waits for word from
+        the controller before it changes anything."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while (code := code_of(await self.ask(body, at))) == NO_ANSWER:
+            assert asyncio.get_running_loop().time() < deadline, f"waited {timeout_s:g} s for an answer to {body}"
+            await asyncio.sleep(0.2)
+        return code
+
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
@@ -49,8 +59,8 @@ class Face:
         """The error code."""
         given = {"bootstrap.servers": self._source.link_bootstrap, "mirror.source.cluster.id": self._source.cluster_id}
         config = tuple(api.ClusterMirrorConfig(name=name, value=value) for name, value in given.items())
-        answer = await self.ask(api.CreateClusterMirrorRequest(mirror_name=mirror, config=config), at)
-        return int(answer.error_code)
+        request = api.CreateClusterMirrorRequest(mirror_name=mirror, config=config)
+        return await self._answered(request, at, lambda answer: int(answer.error_code))
 
     async def start(self, mirror: str, topic: str, at: int = 0) -> int:
         """The topic's error code. With the source's id and number of partitions, where it has the topic."""
@@ -58,11 +68,13 @@ class Face:
         started = api.StartedTopic(
             topic_id=meta and meta.topic_id, topic_name=topic, num_partitions=len(meta.partitions) if meta else 0
         )
-        return topic_code(await self.ask(api.StartMirrorTopicsRequest(mirror_name=mirror, topics=(started,)), at))
+        return await self._answered(api.StartMirrorTopicsRequest(mirror_name=mirror, topics=(started,)), at, topic_code)
 
     async def change(self, kind: Callable[..., Any], mirror: str, topic: str, at: int = 0) -> int:
         """Stop, pause or resume a topic; returns its error code."""
-        return topic_code(await self.ask(kind(mirror_name=mirror, topics=(api.NamedTopic(topic_name=topic),)), at))
+        return await self._answered(
+            kind(mirror_name=mirror, topics=(api.NamedTopic(topic_name=topic),)), at, topic_code
+        )
 
     async def delete(self, mirror: str, at: int = 0) -> int:
         """The error code."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from harness.core.errors import MirrorError
 from harness.wire.frames import WireError
 from mirrors.reference.server.model import PartitionRecord
 
@@ -42,6 +43,10 @@ CHANGES: Final = frozenset(
 
 class FencedError(WireError):
     """Another process may have taken over: nothing is changed before the records have been read again."""
+
+
+class RetriableError(MirrorError):
+    """Not done for a reason that passes: this process may be fenced, or its state was not stored in time."""
 
 
 def newest(one: PartitionRecord | None, other: PartitionRecord) -> PartitionRecord:

@@ -54,6 +54,7 @@ class Operations:
 
     async def create(self, config: MirrorConfig) -> None:
         """A new mirror, without topics yet."""
+        await self._life.until_not_fenced()
         await self._mirrors.create(config)
 
     async def delete(self, mirror: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from harness.core.errors import MirrorError
+from mirrors.reference.server.fencing import RetriableError
 from mirrors.reference.server.hub import Hub
 from mirrors.reference.server.model import PartitionKey, PartitionRecord, rebased
 from mirrors.reference.server.state_store import StateStore
@@ -39,7 +40,7 @@ class PartitionRecords:
         if not records:
             return
         if self.hub.maybe_fenced:
-            raise MirrorError(self.hub.why_maybe_fenced)
+            raise RetriableError(self.hub.why_maybe_fenced)
         for record in records:
             now = self.records.get(record.key)
             if now is not None and now.owner != self.hub.me and record.owner != self.hub.me:
@@ -57,11 +58,11 @@ class PartitionRecords:
             done.set_result(None)
 
     async def until_not_fenced(self) -> None:
-        """Wait while other processes may have taken over from this one. Raises MirrorError after 5 s."""
+        """Wait while other processes may have taken over from this one. Raises RetriableError after 5 s."""
         deadline = self.hub.clock() + _NOT_FENCED_S
         while self.hub.maybe_fenced:
             if self.hub.clock() > deadline:
-                raise MirrorError(self.hub.why_maybe_fenced)
+                raise RetriableError(self.hub.why_maybe_fenced)
             await asyncio.sleep(_NOT_FENCED_POLL_S)
 
     async def _save(self, records: Sequence[PartitionRecord]) -> None:

@@ -25,7 +25,7 @@ from harness.wire.cluster import Cluster
 from harness.wire.frames import WireError
 from harness.wire.metadata import Metadata
 from mirrors.reference.server.destination import create_topic
-from mirrors.reference.server.fencing import FencedError
+from mirrors.reference.server.fencing import FencedError, RetriableError
 from mirrors.reference.server.reading import EARLIEST, LATEST, listed_offset, read
 from mirrors.reference.server.settings import FIRST_MIRROR_ID
 
@@ -89,14 +89,14 @@ class StateTopic:
         return values
 
     async def write(self, by_partition: Mapping[int, Pairs]) -> None:
-        """Write (key, value) pairs, None to delete a key. Raises MirrorError when they are not acknowledged in time."""
+        """Write (key, value) pairs, None to delete a key. Raises RetriableError when that is not acknowledged."""
         left = dict(by_partition)
         last = "no leader"
         for _ in range(_TRIES):
             try:
                 left, last = await self._write(left)
             except FencedError as error:
-                raise MirrorError(str(error)) from error
+                raise RetriableError(str(error)) from error
             except WireError as error:
                 last = str(error)
             if not left:
@@ -106,7 +106,7 @@ class StateTopic:
                 self._meta = await self._cluster.metadata((TOPIC,))
             except WireError as error:
                 last = str(error)
-        raise MirrorError(f"writing state to {TOPIC} of the destination failed: {last}")
+        raise RetriableError(f"writing state to {TOPIC} of the destination failed: {last}")
 
     async def _write(self, by_partition: Mapping[int, Pairs]) -> tuple[dict[int, Pairs], str]:
         """Returns what is not stored yet, and why."""

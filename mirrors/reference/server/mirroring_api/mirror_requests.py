@@ -64,6 +64,7 @@ class MirrorRequests:
                 return Outcome(BAD_REQUEST)  # the authors' build says no more than that
             config = mirror_config(name, properties)
             config.check()
+            await self._life.until_not_fenced()
             await self._properties.keep(name, properties)
             await self._operations.create(config)
         return OK

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from harness.core.errors import MirrorError
 from harness.wire.cluster_mirror_api import MirrorErrorCode
 from harness.wire.frames import WireError
+from mirrors.reference.server.fencing import RetriableError
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ async def outcome_of(work: Callable[[], Awaitable[Outcome]], *, not_allowed: int
     """What work returns, or why it failed. not_allowed: the code for a state that does not allow it (MirrorError)."""
     try:
         return await work()
+    except RetriableError as error:
+        return Outcome(NO_ANSWER, str(error))
     except MirrorError as error:
         return Outcome(not_allowed, str(error))
     except (WireError, TimeoutError) as error:
