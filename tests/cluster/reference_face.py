@@ -108,7 +108,7 @@ class Face:
         partitions: int,
         holds: Callable[[api.DescribedPartition], object],
         *,
-        timeout_s: float = 60,
+        timeout_s: float = 90,
     ) -> dict[int, api.DescribedPartition]:
         """Wait until the rows of all partitions are as wanted; returns them."""
         deadline = asyncio.get_running_loop().time() + timeout_s

@@ -98,7 +98,7 @@ class Mirror:
     def record(self, partition: int = 0) -> Any:
         return self.process.lifecycle.records[self.keys[partition]]
 
-    async def until_state(self, state: S, timeout_s: float = 40) -> None:
+    async def until_state(self, state: S, timeout_s: float = 90) -> None:
         records = self.process.lifecycle.records
         await until(
             lambda: all(k in records and records[k].state is state for k in self.keys),
@@ -106,7 +106,7 @@ class Mirror:
             lambda: f"{state}: {[str(records[k].state) for k in self.keys if k in records]}",
         )
 
-    async def until_at(self, offset: int, partition: int = 0, timeout_s: float = 30) -> None:
+    async def until_at(self, offset: int, partition: int = 0, timeout_s: float = 90) -> None:
         """Wait until every in-sync follower has everything below this offset."""
         mirrored = self.process.lifecycle.mirrored
 

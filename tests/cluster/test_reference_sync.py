@@ -65,7 +65,7 @@ class Bench:
         rows = [r for r in await self.ask(self.client.describe, NAME) if r.topic == topic]
         return len(rows) == partitions and all(r.state == state for r in rows)
 
-    async def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 30) -> None:
+    async def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 90) -> None:
         deadline = time.monotonic() + timeout_s
         while not await condition():
             assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
@@ -383,7 +383,7 @@ def test_without_an_authorizer_a_dead_process_leaves_the_topic_read_only(
             bench = Bench(pair, mirror)
             await bench.ask(bench.client.start, NAME, [topic])
             await bench.until_state("MIRRORING", topic)
-            assert await bench.config(bench.b, topic, MIN_ISR) == "4"
+            await bench.until(lambda: min_isr_is(bench, "4"), "min.insync.replicas to be 4")
         await bench.until(lambda: led_by_real_broker(bench), "a real broker to lead")
         with pytest.raises((KafkaException, AssertionError)):
             await asyncio.to_thread(produce, b.bootstrap, topic, [b"written while mirrored"])
@@ -392,8 +392,11 @@ def test_without_an_authorizer_a_dead_process_leaves_the_topic_read_only(
             await bench.until_state("MIRRORING", topic)
             await bench.ask(bench.client.stop, NAME, [topic])
             await bench.until_state("STOPPED", topic)
-            assert await bench.config(bench.b, topic, MIN_ISR) == "2"
+            await bench.until(lambda: min_isr_is(bench, "2"), "min.insync.replicas to be 2 again")
         await asyncio.to_thread(produce, b.bootstrap, topic, [b"written after the stop"])
+
+    async def min_isr_is(bench: Bench, value: str) -> bool:  # brokers learn of a change one after the other
+        return await bench.config(bench.b, topic, MIN_ISR) == value
 
     async def led_by_real_broker(bench: Bench) -> bool:
         leader = (await bench.b.metadata((topic,))).topics[topic].partitions[0].leader
