@@ -5,6 +5,7 @@ Proves, for mirrors that keep offsets, by form:
   Transient states (PREPARING, LOG_TRUNCATION, EPOCH_FENCING, PAUSING, STOPPING) may be missed between snapshots, stable
   ones (MIRRORING, PAUSED, STOPPED, FAILED) may not: a stopped mirror restarts only through PREPARING, a stop is not
   revoked, and a mirror in PAUSING does not resume before it is PAUSED.
+  In the mirror's own state topic no state is missed.
 - `refused`: an operation on the mirror failed, and yet the next state is the one that it would have led to.
 
 Where only snapshots show a restart (Shatterproof runs), STOPPED followed by MIRRORING proves nothing, and is left out.
@@ -64,16 +65,22 @@ def check(t: Tables) -> DataFrame | None:
         faults = t.table("faults").where(F.col("name").isin(*MIRROR_FAULTS)).select("time_ns").distinct()
         moved = rows.where("event in ('pause', 'resume')").join(F.broadcast(faults), "time_ns", "left_semi")
         rows = rows.join(F.broadcast(moved.select("time_ns", "event").distinct()), ["time_ns", "event"], "left_anti")
+    rows = _with_before(rows)
+    logged = _with_before(t.state_log().where("state is not null and state != 'UNKNOWN'"))
+    return union([_edges(rows, whole=t.stored.imported), _edges(logged, whole=True), _refused(t, rows)])
+
+
+def _with_before(rows: DataFrame) -> DataFrame:
     # A history may name the mirror in some events only.
     order = Window.partitionBy("cluster", "topic", "partition").orderBy("time_ns", "event")
-    rows = rows.withColumns({"before": F.lag("state").over(order), "before_ns": F.lag("time_ns").over(order)})
-    return union([_edges(t, rows), _refused(t, rows)])
+    return rows.withColumns({"before": F.lag("state").over(order), "before_ns": F.lag("time_ns").over(order)})
 
 
-def _edges(t: Tables, rows: DataFrame) -> DataFrame:
+def _edges(rows: DataFrame, *, whole: bool) -> DataFrame:
+    """whole: no stable state is missing between two rows."""
     bad = F.lit(False)
     for state, others in FORBIDDEN.items():
-        others = tuple(o for o in others if t.stored.imported or (state, o) != ("STOPPED", "MIRRORING"))
+        others = tuple(o for o in others if whole or (state, o) != ("STOPPED", "MIRRORING"))
         if others:
             bad = bad | ((F.col("before") == state) & F.col("state").isin(*others))
     return anomalies(

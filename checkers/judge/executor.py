@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from checkers.base import ANOMALY_COLUMNS, Checker
 from checkers.spark.files import read_parquet, write_parquet
 from checkers.spark.scratch import row_count
-from checkers.spark.session import jvm_died
+from checkers.spark.session import jvm_died, name_call_sites
 from checkers.views.tables import Tables
 from harness.core.errors import ShatterError, StorageError
 from harness.core.owners import REMEMBERED
@@ -93,7 +93,9 @@ def run_checkers(tables: Tables, chosen: Sequence[Checker]) -> CheckerResults:
 
 def _all(tables: Tables, chosen: Sequence[Checker], fresh: Path) -> list[tuple[str | None, float]]:
     """Run all checkers; returns for each why it gave no answer (None: it did), and seconds."""
-    pool = ThreadPoolExecutor(max(2, os.cpu_count() or 1), thread_name_prefix="checker")
+    name_call_sites(tables.spark)
+    workers = max(2, os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(workers, "checker", initializer=name_call_sites, initargs=(tables.spark,))
     try:
         return list(pool.map(lambda checker: _answer(checker, tables, fresh), chosen))
     except BaseException:

@@ -51,7 +51,7 @@ class Scratch:
     def __init__(self, folder: Path, spark: SparkSession, *, small: bool = False) -> None:
         self.folder = folder
         self._spark = spark
-        self._small = small
+        self.small = small
         self._empty: list[DataFrame] = []
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Scratch:
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute the frame now; what is returned reads the result."""
         schema = frame.schema
-        if not self._small:
+        if not self.small:
             folder = self.store(frame)
             return self._read(folder, schema) if row_count(folder) else self._nothing(schema)
         table = frame.toArrow()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pyspark.core.context
 from pyspark import SparkContext
@@ -128,6 +128,8 @@ def _options(master: str, memory: str, java_options: str) -> dict[str, str]:
         # One check compiles some hundreds of classes, most of which the next one needs again: with Spark's default of
         # 100 every check compiles all of them.
         "spark.sql.codegen.cache.maxEntries": "3000",
+        # Else every column and function asks Spark six more times, to name this code's line in an error's context.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.ui.explainMode": "simple",  # of every step of every query, and shown nowhere
         "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
         "spark.log.level": "ERROR",
@@ -236,8 +238,17 @@ def _quiet_launch() -> Iterator[None]:
         os.close(kept)
 
 
+def name_call_sites(spark: SparkSession) -> None:
+    """Give everything that this thread asks Spark for one name. Without one Spark searches the stack of calls for the
+    name of each step of each query, which takes a twentieth of the time of a check."""
+    for key in ("callSite.short", "callSite.long"):
+        spark.sparkContext.setLocalProperty(key, "check")
+
+
 SMALL_ROWS = 200_000
 """Up to this many stored rows compiling and planning cost more than processing the data."""
+
+_UNCOMPILED_ROWS: Final = 20_000
 
 
 def tuned(spark: SparkSession, *, rows: int) -> SparkSession:
@@ -255,6 +266,8 @@ def tuned(spark: SparkSession, *, rows: int) -> SparkSession:
             "spark.sql.leafNodeDefaultParallelism": "1",
             "spark.sql.autoBroadcastJoinThreshold": "-1",
             "spark.sql.optimizer.disableHints": "true",
+            # Expressions are evaluated as trees: compiling a class for each pays off for many rows only.
+            **({"spark.sql.codegen.factoryMode": "NO_CODEGEN"} if rows <= _UNCOMPILED_ROWS else {}),
         }
         for key, value in options.items():
             session.conf.set(key, value)

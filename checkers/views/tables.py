@@ -44,6 +44,7 @@ _SMALL_BYTES = 64 * 1024 * 1024
 _LOGS = ("batches", "records", "log_ends", "captured_logs")
 _NAMES = ", ".join(f"'{name}'" for name in INTERNAL_TOPICS)
 _OWN = f"coalesce(topic IN ({_NAMES}), false)"  # a row without a topic belongs to no mirror
+_LOGGED = "coalesce(event = 'log', false)"
 
 
 class Tables:
@@ -75,13 +76,31 @@ class Tables:
         return self.stored.has(table)
 
     def table(self, name: str) -> DataFrame:
-        """A stored table, all columns of the schema; empty when it is missing. Mirrors' own topics are left out."""
-        found = self.stored.table(name)
+        """A stored table, all columns of the schema; empty when it is missing. Mirrors' own topics are left out, and
+        what is known from them (`state_log`)."""
+        found = self._stored(name)
+        if name == "mirror_states":
+            return found.where(f"not {_LOGGED}")
         return found.where(f"not {_OWN}") if name in _LOGS else found
+
+    def state_log(self) -> DataFrame:
+        """The rows of `mirror_states` that are records of mirrors' own state topics: every state, in order, but stored
+        later or earlier than a description shows it."""
+        return self._stored("mirror_states").where(_LOGGED)
 
     def own_topics(self, name: str) -> DataFrame:
         """The rows of a table of logs (batches, records, log_ends) for topics in which mirrors keep their state."""
-        return self.stored.table(name).where(_OWN)
+        return self._stored(name).where(_OWN)
+
+    def _stored(self, name: str) -> DataFrame:
+        """A stored table, whole. One of a small run is read once: opening its files costs more than their rows."""
+        key = f"stored {name}"
+        read: dict[str, DataFrame] = self.__dict__
+        with self.locks[key]:
+            if key not in read:
+                found = self.stored.table(name)
+                read[key] = self.cache(found) if self._scratch.small else found
+            return read[key]
 
     def cache(self, frame: DataFrame) -> DataFrame:
         """Compute a view once, for several checkers (see `scratch`); removed by `close`."""

@@ -279,8 +279,8 @@ TABLES: dict[str, Table] = {
                 _c(
                     "event",
                     _STR,
-                    "look (a snapshot), or the acknowledged operation that caused the state: start, stop, pause,"
-                    " resume, failover; null: look",
+                    "look (a snapshot), log (a record of the mirror's own state topic, in its order), or the"
+                    " acknowledged operation that caused the state: start, stop, pause, resume, failover; null: look",
                 ),
             ),
         ),

@@ -2,8 +2,8 @@
 
 The brokers of the destination fetch from the source themselves, through the link's proxies. There is no process of the
 mirror's own: what breaks it are faults of the destination's brokers and of the link to the source.
-The driver cannot see what a partition went through between two looks; group offsets, configurations and ACLs that the
-brokers change are in no log of theirs.
+What a partition goes through between two looks is in the brokers' state topic; group offsets, configurations and ACLs
+that they change are in no log of theirs.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from mirrors.native.looks import TIMEOUT_S as LOOK_TIMEOUT_S
 from mirrors.native.looks import Looks
 from mirrors.native.requests import Refusal
 from mirrors.native.rows import Partition, shown
+from mirrors.native.state_log import StateLog
 from mirrors.site import MirrorContext
 
 _CHANGE_TIMEOUT_S: Final = 15.0  # of a request that changes something
@@ -63,6 +64,7 @@ class NativeMirror(DrivenMirror):
         self._ids: dict[str, tuple[uuid.UUID, ...]] = {}
         self._cuts: dict[Partition, tuple[int, int]] = {}
         self._unclean_why = ""
+        self._state_log: StateLog | None = None
 
     def _administration(self, timeout_s: float) -> Administration:
         brokers = Brokers(self._destination.bootstrap, timeout_s=timeout_s)
@@ -157,13 +159,25 @@ class NativeMirror(DrivenMirror):
         return (STATE_TOPIC,)
 
     def record_changes(self, recorder: Recorder) -> None:
-        """See harness.topology.mirror.Mirror. The brokers report nothing of what they sync."""
+        """See harness.topology.mirror.Mirror: the states that the brokers stored. They report nothing of what they
+        sync."""
+        with self._lock:
+            names = {topic_id: topic for topic, both in self._ids.items() for topic_id in both}
+            if not names:
+                return
+            if self._state_log is None:
+                bootstrap, destination = self._destination.bootstrap, self.destination
+                self._state_log = StateLog(bootstrap, mirror=self.mirror, destination=destination)
+            self._state_log.record(recorder, names)
 
     def close(self) -> None:
         """Drop the connections."""
         self._looks.close()
         with self._lock:
             self._changes.close()
+            if self._state_log is not None:
+                self._state_log.close()
+                self._state_log = None
 
     def _probe(self) -> None:
         """Find out what the brokers have. Raises: MirrorError when they have no Cluster Mirroring, or do not answer."""

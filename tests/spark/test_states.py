@@ -79,6 +79,29 @@ def test_edges(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
+def test_edges_in_the_state_topic(spark: SparkSession, tmp_path: Path) -> None:
+    """Its records are a path of their own: stored later than descriptions show the same states, and without gaps."""
+    h = Story(**STRICT)
+    paths = {
+        "paused": "LOG_TRUNCATION EPOCH_FENCING MIRRORING PAUSING PAUSED MIRRORING STOPPING STOPPED",
+        "started-again": "MIRRORING STOPPING STOPPED LOG_TRUNCATION EPOCH_FENCING MIRRORING",
+        "failing": "FAILED LOG_TRUNCATION MIRRORING FAILED STOPPED",
+        "revived": "MIRRORING STOPPING STOPPED MIRRORING",
+        "taken-back": "MIRRORING STOPPING MIRRORING",
+    }
+    for topic, states in paths.items():
+        for described in ("MIRRORING", "STOPPED"):
+            h.state(topic, described)
+        for state in states.split():
+            h.state(topic, state, event="log")
+    h.state("described", "STOPPED")
+    h.state("described", "MIRRORING", event="log")
+    assert judged(spark, h, tmp_path / "run") == [
+        ("state_graph", "edge", "B", "revived", None, None),
+        ("state_graph", "edge", "B", "taken-back", None, None),
+    ]
+
+
 def test_epochs(spark: SparkSession, tmp_path: Path) -> None:
     h = Story(**STRICT)
 

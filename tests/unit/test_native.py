@@ -29,6 +29,7 @@ from mirrors.native.config import broker_config, mirror_settings, parse_options
 from mirrors.native.filters import UNCLEAN, Filters, names_to_try
 from mirrors.native.requests import Refusal, refusals
 from mirrors.native.rows import Partition, Row, merged, rows_of, shown, state_of
+from mirrors.native.state_log import change_in
 from mirrors.native.statuses import status_of
 
 pytestmark = pytest.mark.unit
@@ -116,6 +117,18 @@ def test_every_state_of_the_build_has_a_word_and_an_unknown_one_is_named() -> No
     )
     (found,) = rows_of(api.DescribeClusterMirrorsResponse(error_code=0, mirrors=(described,)), "m").values()
     assert found.error == "its state 'SOMETHING_NEW' is not known here"
+
+
+def test_a_record_of_the_state_topic_is_a_state_of_this_mirror() -> None:
+    where = api.StateKey(mirror_name="A-B", topic_id=ON_A, partition=3)
+    failed = api.MirrorPartitionStateValue(state=int(State.FAILED), retry_attempt=2, error_message="no source")
+    key, value = api.encode_state(where, failed)
+    assert change_in(key, value, mirror="A-B") == (ON_A, 3, "FAILED", "no source")
+    assert change_in(key, value, mirror="B-A") is None
+    assert change_in(key, None, mirror="A-B") is None
+    assert change_in(*api.encode_state(where, api.LastMirrorEpochsValue(last_mirror_epoch=4)), mirror="A-B") is None
+    assert change_in(*api.encode_state(where, api.MirrorPartitionStateValue(state=77)), mirror="A-B") is None
+    assert change_in(b'["mirror","A-B"]', b"{}", mirror="A-B") is None
 
 
 def test_many_rows_are_shown_as_some_and_a_number() -> None:
