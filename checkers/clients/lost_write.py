@@ -77,8 +77,8 @@ def check(t: Tables) -> DataFrame | None:
     )
     if doubtful is None:
         return union([lost, unseen])
-    without_cut = "a mirror was started over that log and recorded no cut: it may be lost or discarded"
-    told = sentence(f"%s was acknowledged by %s for %s-%s at offset %s, and {without_cut}", *place)
+    where = "a mirror was started over that log: it is lost, or was above the cut and discarded"
+    told = sentence(f"%s was acknowledged by %s for %s-%s at offset %s, and {where}", *place)
     return union([lost, unseen, anomalies(doubtful, "unseen", ops=ops, explain=told)])
 
 
@@ -90,6 +90,7 @@ def _without_discarded(t: Tables, lost: DataFrame) -> tuple[DataFrame, DataFrame
     if gone is None or starts is None:
         return lost, None
     this = ["cluster", "op", "value"]
+    gone = gone.select(*this, "known").unionByName(_perhaps_discarded(lost, starts).select(*this, "known"))
     gone = gone.groupBy(*this).agg(F.max("known").alias("known"))
     known = gone.where("known").select(*this)
     kept = lost.join(gone.select(*this), this, "left_anti")
@@ -101,6 +102,15 @@ def _without_discarded(t: Tables, lost: DataFrame) -> tuple[DataFrame, DataFrame
     within = within & (F.coalesce("done_ns", "invoke_ns") <= F.col("in_mirroring_ns"))
     same = [F.col(c) == F.col(f"in_{c}") for c in PLACE]
     return kept.join(F.broadcast(ended), [*same, within, F.col("outcome") == "committed"], "left_anti"), doubtful
+
+
+def _perhaps_discarded(lost: DataFrame, starts: DataFrame) -> DataFrame:
+    """Records that were acknowledged at an unknown offset, with each start that may have discarded them; known: it
+    discarded the whole log."""
+    own = lost.where("offset is null").withColumnRenamed("partition", "on_partition")
+    rows = own.join(F.broadcast(starts), list(PLACE[:2])).where("on_partition is null or on_partition = partition")
+    rows = rows.where("coalesce(done_ns, invoke_ns) <= mirroring_ns")
+    return rows.withColumn("known", F.col("known") & (F.col("cut") == 0) & F.col("on_partition").isNotNull())
 
 
 CHECKER = Checker(name="lost_write", kinds=(LOST_WRITE, UNSEEN), check=check, skip=lambda t: t.unsuspected)

@@ -40,12 +40,12 @@ from checkers.prefilter.spans import Span
 
 ENDS = pa.schema(
     [("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("era", pa.int32())]
-    + [(name, pa.int64()) for name in ("max_read", "max_committed", "max_final")]
+    + [(name, pa.int64()) for name in ("max_read", "max_committed")]
 )
 SCHEMA = pa.schema([*ARROW, *ENDS])
 FIRST = (
     "kind string, bucket int, data binary, cluster string, topic string, partition int, era int,"
-    " max_read bigint, max_committed bigint, max_final bigint"
+    " max_read bigint, max_committed bigint"
 )
 _OPS = ("index", "time_ns", "process", "type", "f", "invoke_index", "phase", "cluster", "txn", "isolation")
 _RECORDS = ("op_index", "position", "action", "topic", "partition", "offset", "value")
@@ -216,7 +216,7 @@ def _ends(rows: _Rows) -> pa.RecordBatch:
         *(named(rows.cluster, "A"), named(rows.topic, "")),
         pa.array(rows.partition[first], pa.int32()),
         pa.array(rows.era[first], pa.int32()),
-        *(most(READ), most(BY_COMMITTED), most(FINAL)),
+        *(most(READ), most(BY_COMMITTED)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

@@ -43,14 +43,14 @@ _LEAST = np.iinfo(np.int64).min
 class Ends:
     """`partitions.final_state` of each place, in order of `place`; the first row is a placeholder. `snapshot_ns` and
     `final_ns`: -1 without a snapshot or final read; `excused`: deleted since, so that missing values need not be
-    lost; `any_final`: a poll of the phase final read something; rc_start, rc_end: the range that read_committed
-    final reads covered."""
+    lost; `final_polls`: the cluster's final reads are polls of the phase final; rc_start, rc_end: the range that
+    read_committed final reads covered."""
 
     place: Ints
     snapshot_ns: Ints
     log_start: Ints
     final_ns: Ints
-    any_final: Mask
+    final_polls: Mask
     excused: Mask
     rc_start: Ints
     rc_end: Ints
@@ -173,7 +173,7 @@ def _not_where_due(ends: Ends, send: Columns, outcome: Ints, seen: _Seen) -> Mas
     at, known = ends.of(send["place"])
     when = np.where(send["ended"] >= 0, send["ended"], send["invoked"])
     in_log = (ends.snapshot_ns[at] >= when) & (send["offset"] >= ends.log_start[at])
-    final = np.where(ends.any_final[at], seen.as_acknowledged(FINAL), seen.as_acknowledged(READ))
+    final = np.where(ends.final_polls[at], seen.as_acknowledged(FINAL), seen.as_acknowledged(READ))
     gone = known & ((in_log & ~seen.as_acknowledged(STORED)) | ((ends.final_ns[at] >= when) & ~final))
     excused = known & ends.excused[at] & (send["offset"] >= 0)
     bad |= must & ~excused & (~seen.any(seen.acknowledged) | gone)

@@ -15,12 +15,12 @@ from checkers.spark.stored import Stored
 from harness.history.schema import TABLES
 from harness.history.store import naming_damaged
 
-_COLUMNS = ("type", "f", "invoke_index", "txn", "cluster", "error")
-_CODED = ("type", "f", "cluster", "error")
+_COLUMNS = ("type", "f", "invoke_index", "txn", "cluster", "error", "phase")
+_CODED = ("type", "f", "cluster", "error", "phase")
 _PART_ROWS = 1_000_000
 AT_A_GLANCE = 5_000_000
 """Up to this many events are read in this process, in a second or two; more are a Spark job."""
-_FLAGS = ("unpaired", "txn", "epoch_error", "out_of_range")
+_FLAGS = ("unpaired", "txn", "epoch_error", "out_of_range", "final")
 _FOUND = "f string, type string, cluster string, events bigint, " + ", ".join(f"{flag} boolean" for flag in _FLAGS)
 MOVES = ("assign", "subscribe", "crash")
 OUT_OF_RANGE = "(?i)out[_ -]?of[_ -]?range|offset[_ -]?reset|log[_ -]?truncation|no[_ -]?offset"
@@ -34,7 +34,7 @@ class Facts:
     unpaired: a completion without `invoke_index`. txn_ops: transactions as one operation (`f` = txn).
     txn_steps: events that name a transaction. moves: assign, subscribe or crash. deletes: a request to delete a
     topic. epoch_errors: an error names a leader epoch. out_of_range: an error says that a position is outside the log.
-    clusters: letters seen in `ops`. actions: of `op_records`.
+    clusters: letters seen in `ops`. final_polls: clusters with polls of the phase final. actions: of `op_records`.
     """
 
     counts: Mapping[tuple[str, str], int]
@@ -46,6 +46,7 @@ class Facts:
     epoch_errors: bool
     out_of_range: bool
     clusters: frozenset[str]
+    final_polls: frozenset[str]
     actions: frozenset[str]
 
     @property
@@ -75,6 +76,7 @@ def learn(stored: Stored) -> Facts:
         epoch_errors=any(row["epoch_error"] for row in rows),
         out_of_range=any(row["out_of_range"] for row in rows),
         clusters=frozenset(row["cluster"] for row in rows if row["cluster"] is not None),
+        final_polls=frozenset(row["cluster"] for row in rows if row["f"] == "poll" and row["final"] and row["cluster"]),
         actions=frozenset(row["action"] for row in _rows(stored, "op_records", _actions, "action string")),
     )
 
@@ -134,6 +136,7 @@ def _of(batch: pa.RecordBatch) -> pa.Table:
         "unpaired": pc.and_(pc.not_equal(kind, "invoke"), batch.column("invoke_index").is_null()),
         "txn": pc.and_(batch.column("txn").is_valid(), pc.not_equal(f, "txn")),
         "epoch_error": epochs.take(error.indices).fill_null(False),
+        "final": pc.equal(batch.column("phase"), "final").fill_null(False),
         "out_of_range": outside.take(error.indices).fill_null(False),
     }
     keys = ["f", "type", "cluster"]

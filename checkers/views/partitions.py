@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
 _COLUMNS = (
-    *((name, "bigint") for name in ("max_read", "max_committed", "max_final", "final_start", "final_end", "final_ns")),
+    *((name, "bigint") for name in ("max_read", "max_committed", "final_start", "final_end", "final_ns")),
     *((name, "bigint") for name in ("rc_start", "rc_end", "log_start", "log_end", "look_ns")),
     ("incomplete", "boolean"),
 )
@@ -24,8 +24,7 @@ _COLUMNS = (
 def final_state(t: Tables) -> DataFrame:
     """One row per partition that was observed: cluster, topic, partition, era, and
 
-    - from polls: max_read, max_committed, max_final (greatest offset read at all, by read_committed polls, and by
-      polls of the phase final);
+    - from polls: max_read, max_committed (greatest offset read at all, and by read_committed polls);
     - from final reads that completed: final_start, final_end, final_ns, rc_start, rc_end (read_committed ones);
     - incomplete: a final read of it did not complete;
     - from the authoritative log: log_start, log_end, look_ns.
@@ -82,5 +81,4 @@ def _polled_ends(t: Tables) -> DataFrame:
     return t.polled.groupBy(*KEY).agg(
         F.max("offset").alias("max_read"),
         F.max(F.when(F.col("committed"), F.col("offset"))).alias("max_committed"),
-        F.max(F.when(F.col("final"), F.col("offset"))).alias("max_final"),
     )

@@ -77,7 +77,7 @@ class Prefilter:
         return (
             self._first.frame.where("kind = 'ends'")
             .groupBy(*KEY)
-            .agg(*(F.max(name).alias(name) for name in ("max_read", "max_committed", "max_final")))
+            .agg(*(F.max(name).alias(name) for name in ("max_read", "max_committed")))
         )
 
     # -- the passes ---------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Prefilter:
             snapshot_ns=column(ints(rows["look_ns"], -1), -1),
             log_start=column(ints(rows["log_start"]), 0),
             final_ns=column(ints(rows["final_ns"], -1), -1),
-            any_final=column(rows["max_final"].is_valid().to_numpy(), False),
+            final_polls=column(np.array([c in t.facts.final_polls for c in rows["cluster"].to_pylist()], bool), False),
             excused=column(over, False),
             rc_start=column(rc_start, 0),
             rc_end=column(rc_end, _LEAST),

@@ -160,7 +160,8 @@ def _missing(t: Tables) -> dict[str, Column]:
     false, col = F.lit(False), F.col
     read = F.exists("own", lambda p: p["readers"] > 0)
     # A writer may record final reads without marking their polls: then any poll may have been the final one.
-    final = F.when(col("max_final").isNull(), read).otherwise(F.exists("own", lambda p: p["final"]))
+    marked = F.coalesce(col("cluster").isin(*t.facts.final_polls), false)
+    final = F.when(marked, F.exists("own", lambda p: p["final"])).otherwise(read)
     stored = F.exists("own", lambda p: p["stored"])
     done = F.coalesce("done_ns", "invoke_ns")
 

@@ -82,3 +82,35 @@ def test_each_failback_has_its_own_time_and_cut(spark: SparkSession, tmp_path: P
         assert eras == {("a", 0): 0, ("b", 1): 0, ("old", 2): -1, ("older", 3): -1, ("new", 2): 0, ("newer", 3): 0}
     finally:
         tables.close()
+
+
+def failed_back_at(cut: int) -> History:
+    """A failover and a failback at this offset, with writes to A at offsets that nobody knows: before and after it."""
+    kept = ["a", "b"][:cut]
+    h = History(clusters={"A": {}, "B": {}}, topic_map={TOPIC: TOPIC})
+    for offset, value in enumerate(kept):
+        h.send("p", "A", TOPIC, 0, value, offset=offset)
+    h.send("p", "A", TOPIC, 0, "somewhere", "else")
+    stop = h.event("scenario", "invoke", "mirror_stop", cluster="B")
+    h.row("mirror_states", cluster="B", state="STOPPED", source_offset=cut, destination_offset=cut, **MIRROR)
+    h.event("scenario", "ok", "mirror_stop", cluster="B", invoke_index=stop)
+    h.send("q", "B", TOPIC, 0, "new", offset=cut)
+    back = h.event("scenario", "invoke", "mirror_failback", cluster="A")
+    h.row("mirror_states", cluster="A", state="MIRRORING", error=DISCARDED, **MIRROR)
+    h.event("scenario", "ok", "mirror_failback", cluster="A", invoke_index=back)
+    h.send("p", "A", TOPIC, 0, "late")
+    for cluster in ("A", "B"):
+        h.log(cluster, TOPIC, 0, *enumerate([*kept, "new"]))
+    return h
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "sieved"])
+@pytest.mark.parametrize(("cut", "unseen"), [(0, 0), (2, 2)])
+def test_a_write_without_an_offset_may_have_been_above_the_cut(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool, cut: int, unseen: int
+) -> None:
+    """Where the whole log was discarded it was; one that was written after the failback is lost."""
+    if large:
+        monkeypatch.setattr("checkers.views.tables.SMALL_ROWS", 0)
+    found = {"lost_write": 1} | ({"unseen": unseen} if unseen else {})
+    assert client_kinds(failed_back_at(cut).write(tmp_path / "run"), spark) == found

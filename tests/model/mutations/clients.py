@@ -82,8 +82,8 @@ def cut_the_final_read_off(v: Victim) -> bool:
 
 @mutation("duplicate", stage=Stage.LOGS, scenario="failover")
 def copy_a_local_write(v: Victim) -> bool:
-    """A write to B is appended twice, as by a retry of a producer without idempotence."""
-    found = v.pick(v.batches("B", transactional=False))
+    """An idempotent write to B is appended twice, the second time without its producer id."""
+    found = v.pick(v.batches("B", transactional=False, idempotent=True))
     if found is None:
         return False
     part, b = found
@@ -123,7 +123,7 @@ def write_what_nobody_sent(v: Victim) -> bool:
     return True
 
 
-@mutation("misplaced")
+@mutation("misplaced", may={"poll_skip": "the reader was not given it from its own partition"})
 def read_it_from_another_topic(v: Victim) -> bool:
     """A poll returns a record under another topic's name."""
     poll = v.pick(v.polls(phase="load"))
@@ -274,7 +274,11 @@ def shift_an_acknowledgement(v: Victim) -> bool:
     return True
 
 
-@mutation("end_offset_regressed", form="high_watermark")
+@mutation(
+    "end_offset_regressed",
+    form="high_watermark",
+    may={"lso_wrong": "a transaction that is decided above the lower high watermark is open below it"},
+)
 def lower_a_high_watermark(v: Victim) -> bool:
     """A later snapshot shows a lower high watermark under the same leader epoch."""
     looks = [r for r in v.rows("log_ends", cluster="A") if r.get("leader_epoch") is not None]

@@ -6,7 +6,13 @@ from model.mutations.base import mutation
 from model.mutations.victim import Victim
 
 
-@mutation("aborted_read", form="aborted", producers=("txn", "steps"), consumers=2)
+@mutation(
+    "aborted_read",
+    form="aborted",
+    producers=("txn", "steps"),
+    consumers=2,
+    may={"precommitted_read": "the reader is given all that a read_uncommitted one was"},
+)
 def read_committed_shows_aborted(v: Victim) -> bool:
     """A read_committed reader is given a record of an aborted transaction, at its offset."""
     for poll in v.polls(isolation="read_uncommitted"):
@@ -50,7 +56,13 @@ def tear_a_transaction(v: Victim) -> bool:
     return True
 
 
-@mutation("cycle_G1c", form="wr", producers=("txn", "txn"), sends=10)
+@mutation(
+    "cycle_G1c",
+    form="wr",
+    producers=("txn", "txn"),
+    sends=10,
+    may={"precommitted_read": "one of the two reads before the other commits"},
+)
 def read_in_a_circle(v: Victim) -> bool:
     """Two committed transactions each read what the other wrote."""
     done = [op for op in v.ops.values() if op["f"] == "txn" and op["type"] == "ok" and op["cluster"] == "A"]
