@@ -178,8 +178,9 @@ def _with_source_marker(t: Tables, rows: DataFrame) -> DataFrame:
     empty = {"source_marker": F.lit(None).cast("long"), "source_type": F.lit(None).cast("string")}
     if where is None:
         return rows.withColumns(empty)
-    # Where everything had to arrive, a marker after the destination's end is missing, too.
-    high = F.when(F.col("all_due"), F.col("bound")).otherwise(F.least("bound", "b_end"))
+    # Where everything had to arrive, and the mirror could go on, a marker after the destination's end is missing, too.
+    due = F.col("all_due") & F.lit(not t.meta.unhealed)
+    high = F.when(due, F.col("bound")).otherwise(F.least("bound", "b_end"))
     own = where.where("from_log").select(*PAIR, high.alias("high"))
     source = txn_batches(t).where("not control and end_offset is not null")
     source = source.select(

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from model.book import Row
 from model.mutations.base import mutation
-from model.mutations.victim import SURE, Poll, Victim
+from model.mutations.victim import Poll, Victim, outcomes
 
 S = 10**9
 
@@ -105,13 +105,12 @@ def resume_far_too_early(v: Victim) -> bool:
     if found is None:
         return False
     first, _ = found
+    aborted = {b.base for b, m in outcomes(v.w.b.partitions[0]) if m is None or m.control == "ABORT"}
     before = [
         {"action": "poll", "topic": v.w.b.topic, "partition": 0, "offset": r.offset, "value": r.value, "key": r.key}
         for b in v.w.b.partitions[0].log.batches
         for r in b.records
-        if b.control is None
-        and r.offset < first.records[0]["offset"]
-        and v.fates[r.value].outcome in SURE  # nobody is given aborted ones
+        if b.control is None and b.base not in aborted and r.offset < first.records[0]["offset"]
     ]
     commits = [r["offset"] for r in _commits(v, "A") if r["op_index"] in _acked(v)]
     steps = [b - a for a, b in pairwise(commits)]

@@ -3,24 +3,15 @@ recreated topics, and the transactions of an exactly-once mirror."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from model.book import Row
-from model.logs import MARKERS, Batch, Partition
+from model.logs import Batch, Partition
 from model.mutations.base import Stage, mutation
 from model.mutations.clients import PASSED, SEQUENCES
-from model.mutations.victim import SURE, Poll, Victim
+from model.mutations.victim import SURE, Poll, Victim, outcomes
 
 AGAIN = "the reader is given the same value again where it is committed"
-
-
-def _outcomes(part: Partition) -> Iterator[tuple[Batch, Batch | None]]:
-    """Every transactional data batch and the marker that ends it."""
-    batches = part.log.batches
-    for i, b in enumerate(batches):
-        if b.transactional and b.control is None:
-            yield b, next((m for m in batches[i:] if m.control in MARKERS and m.pid == b.pid), None)
 
 
 def _give(v: Victim, poll: Poll, part: Partition, b: Batch, n: int = 0) -> None:
@@ -83,7 +74,7 @@ def read_before_the_commit(v: Victim) -> bool:
 )
 def tear_an_undecided_transaction(v: Victim) -> bool:
     """A transaction whose outcome is unknown is committed in one partition and aborted in the other."""
-    ends = [(part, b, m) for part in v.w.a.partitions for b, m in _outcomes(part) if m is not None]
+    ends = [(part, b, m) for part in v.w.a.partitions for b, m in outcomes(part) if m is not None]
     for part, b, m in ends:
         fate = v.fates[b.records[0].value or ""]
         others = [c for p, c, _ in ends if p is not part and v.fates[c.records[0].value or ""].txn == fate.txn]
@@ -143,7 +134,7 @@ def read_the_aborted_attempt(v: Victim) -> bool:
     """A read_committed reader is given a value from an aborted transaction; a second transaction committed it."""
     for poll in v.polls(phase="final", isolation="read_committed", cluster="A"):
         for part in v.w.a.partitions:
-            for b, m in _outcomes(part):
+            for b, m in outcomes(part):
                 committed = v.fates[b.records[0].value or ""].outcome == "committed"
                 if m is not None and m.control == "ABORT" and committed:
                     _give(v, poll, part, b)
@@ -187,7 +178,7 @@ def lose_a_write_to_the_new_topic(v: Victim) -> bool:
 def commit_a_copy_twice(v: Victim) -> bool:
     """MirrorMaker's exactly-once worker commits the same records twice."""
     for part in v.w.b.partitions:
-        for b, m in _outcomes(part):
+        for b, m in outcomes(part):
             if m is not None and m.control == "COMMIT" and v.fates[b.records[0].value or ""].outcome in SURE:
                 v.add(part, replace(b, seq=-1, pid=-1, pepoch=-1, transactional=False))
                 return True
@@ -209,7 +200,7 @@ def abort_a_copy_and_forget_it(v: Victim) -> bool:
     """A transaction of MirrorMaker is aborted on B, and its records, which A still has, are never written again."""
     kept = {r.value for part in v.w.a.partitions for b in part.log.batches if b.base >= part.start for r in b.records}
     for part in v.w.b.partitions:
-        for b, m in _outcomes(part):
+        for b, m in outcomes(part):
             alone = all(v.fates[r.value or ""].outcome in SURE and r.value in kept for r in b.records)
             if m is not None and m.control == "COMMIT" and alone:
                 v.put(part, replace(m, control="ABORT").sealed())
@@ -234,7 +225,7 @@ def read_a_copy_that_the_mirror_aborted(v: Victim) -> bool:
     """A read_committed reader of B is given a copy from an aborted transaction of MirrorMaker."""
     for poll in v.polls(phase="final", isolation="read_committed", cluster="B"):
         for part in v.w.b.partitions:
-            for b, m in _outcomes(part):
+            for b, m in outcomes(part):
                 if m is not None and m.control == "ABORT":
                     _give(v, poll, part, b)
                     return True

@@ -10,7 +10,7 @@ from random import Random
 from typing import TypeVar
 
 from model.book import Row
-from model.logs import Batch, Partition, Record, moved
+from model.logs import MARKERS, Batch, Partition, Record, moved
 from model.world import Cluster, World
 
 T = TypeVar("T")
@@ -206,3 +206,11 @@ def valued(b: Batch, values: list[str | None]) -> Batch:
     """The batch with other values."""
     records = tuple(Record(r.offset, r.key, v) for r, v in zip(b.records, values, strict=True))
     return replace(b, records=records).sealed()
+
+
+def outcomes(part: Partition) -> Iterator[tuple[Batch, Batch | None]]:
+    """Every transactional data batch and the marker that ends it."""
+    batches = part.log.batches
+    for i, b in enumerate(batches):
+        if b.transactional and b.control is None:
+            yield b, next((m for m in batches[i:] if m.control in MARKERS and m.pid == b.pid), None)
