@@ -7,7 +7,7 @@ from collections import Counter
 from model.logs import Batch, Partition
 from model.mutations.base import Stage, mutation
 from model.mutations.clients import PASSED, SEQUENCES
-from model.mutations.victim import Victim, valued
+from model.mutations.victim import SURE, Victim, valued
 
 
 def _single(v: Victim) -> list[tuple[Partition, Batch]]:
@@ -24,10 +24,21 @@ def _single(v: Victim) -> list[tuple[Partition, Batch]]:
     return found
 
 
-@mutation("mirror_loss", stage=Stage.LOGS, mirror="mm2", may={"sequence_gap": SEQUENCES, "poll_skip": PASSED})
+@mutation(
+    "mirror_loss",
+    stage=Stage.LOGS,
+    mirror="mm2",
+    may={
+        "sequence_gap": SEQUENCES,
+        "poll_skip": PASSED,
+        "checkpoint_rewind": "checkpoints were translated with it",
+        "group_out_of_range": "offsets were synced to the end with it",
+    },
+)
 def drop_a_written_copy(v: Victim) -> bool:
     """MirrorMaker skips records."""
-    found = v.pick(_single(v))
+    sure = [(p, b) for p, b in _single(v) if any(v.fates[r.value].outcome in SURE for r in b.records if r.value)]
+    found = v.pick(sure)
     if found is None:
         return False
     v.drop(*found)
@@ -40,6 +51,7 @@ def drop_a_written_copy(v: Victim) -> bool:
     mirror="mm2",
     consumers=0,
     groups=0,
+    share=False,
 )
 def swap_written_copies(v: Victim) -> bool:
     """MirrorMaker writes two batches in the wrong order."""
