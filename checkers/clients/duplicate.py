@@ -5,9 +5,11 @@ Proves: clients saw, or the authoritative log holds, a value more often than it 
 result; on a mirror's destination, more often than on the source. Each send of a value that is sent again (after a
 definite refusal, a time-out, an abort) may leave one copy; the same producer id, epoch and sequence is the same send,
 and is stored once. A client whose log or sends show that it works without idempotence (producer id -1) repeats records
-itself, and no broker could detect it; its duplicates, and the mirror's copies of them, are no anomaly. Copies of
-aborted transactions do not count, whether a client's or the mirror's own, because read_committed readers never see
-them. The contract decides whether duplicates are a fault or an accepted cost.
+itself, and no broker could detect it; its duplicates, and the mirror's copies of them, are no anomaly. Neither are
+those of librdkafka's idempotent producer after a record has timed out: it raises its producer epoch, and sends again
+what it had sent together with that record (confluentinc/librdkafka#4953). Copies of aborted transactions do not count,
+whether a client's or the mirror's own, because read_committed readers never see them. The contract decides whether
+duplicates are a fault or an accepted cost.
 `duplicate_or_aborted`: on the destination of a mirror that writes in transactions of its own, polls that were not
 read_committed returned several copies, and no log shows which of them were aborted: the run cannot decide.
 
@@ -29,13 +31,16 @@ from checkers.views.mirroring import NEVER, compacted_on, own_transactions
 from checkers.views.tables import Tables
 from checkers.views.value_outcomes import undone
 
+_TIMED_OUT = "_MSG_TIMED_OUT"
+
 DUPLICATE = AnomalyKind(
     name="duplicate",
     severity=Severity.S1,
     violation="held values twice",
     section=1,
     what="a partition holds a value once for each send of it, and a destination no more often than its source",
-    limitations="a second copy that expired before it was read; records of clients without idempotence",
+    limitations="a second copy that expired before it was read; records of clients without idempotence; records that "
+    "Shatterproof's clients sent again under a new producer epoch after a time-out",
     sources=("Jepsen: jepsen.tests.kafka duplicate", "KIP-98", "KIP-656"),
 )
 DUPLICATE_OR_ABORTED = AnomalyKind(
@@ -69,7 +74,9 @@ def check(t: Tables) -> DataFrame | None:
         F.max("p.op_index").alias("last_read"),
     )
     by_place = by_place.where("size(offsets) > 1").withColumns({"allowed": _allowed(t), "repeats": _repeats()})
-    by_place = by_place.where(~_without_idempotence(t))
+    late = t.ops.where(f"f = 'send' and type = 'info' and error = '{_TIMED_OUT}'").select("cluster").distinct()
+    by_place = by_place.join(F.broadcast(late.withColumn("timed_out", F.lit(True))), "cluster", "left")
+    by_place = by_place.where(~_without_idempotence(t) & ~_under_new_epochs(t))
     doubled = F.col("repeats") | (F.size("sure") > F.col("allowed"))
     where = ("topic", "partition", "cluster")
     listed = F.concat_ws(", ", F.slice("offsets", 1, 8).cast("array<string>"))
@@ -176,6 +183,18 @@ def _without_idempotence(t: Tables) -> Column:
     here = F.filter("attempts", lambda s: s["cluster"] == F.col("cluster"))
     said = F.forall(here, lambda s: F.coalesce(s["producer_id"] == -1, F.lit(False)))
     return (F.size(here) == 1) & said & ~F.col("idempotent")
+
+
+def _under_new_epochs(t: Tables) -> Column:
+    """Whether the client that sent the value to this cluster sent it again under other producer epochs, after a record
+    of a client's had timed out. No broker makes a copy with another epoch than it was sent with."""
+    if t.stored.imported:
+        return F.lit(False)
+    ids = F.array_distinct(F.transform("held", lambda h: h["producer_id"]))
+    epochs = F.array_distinct(F.transform("held", lambda h: h["producer_epoch"]))
+    one_client = (F.size(ids) == 1) & F.coalesce(ids[0] >= 0, F.lit(False))
+    here = F.exists("attempts", lambda s: s["cluster"] == F.col("cluster"))
+    return here & F.coalesce("timed_out", F.lit(False)) & one_client & (F.size(epochs) == F.size("held"))
 
 
 CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, DUPLICATE_OR_ABORTED), check=check, skip=lambda t: t.unsuspected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from conftest import Find
 from literal import History
 
@@ -45,3 +46,30 @@ def test_an_aborted_copy_is_clean(find: Find) -> None:
         (3, None, {**first, "producer_epoch": 1, "control_type": "COMMIT"}),
     )
     assert find(CHECKER, h) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "second_epoch", "source", "found"),
+    [
+        ("_MSG_TIMED_OUT", 1, "shatter", 0),
+        ("_TRANSPORT", 1, "shatter", 1),
+        ("_MSG_TIMED_OUT", 0, "shatter", 1),
+        ("_MSG_TIMED_OUT", 1, "jsonl", 1),
+    ],
+    ids=["new-epoch", "nothing-timed-out", "same-epoch", "imported"],
+)
+def test_librdkafka_sends_again_under_a_new_epoch_after_a_time_out(
+    find: Find, error: str, second_epoch: int, source: str, found: int
+) -> None:
+    """The whole batch of a record that timed out is appended, and what of it did not time out is sent again."""
+    h = History(source=source)
+    send = h.event(
+        "p0", "invoke", "send", [{"action": "send", "topic": "t", "partition": 0, "value": "late"}], cluster="A"
+    )
+    h.send("p1", "A", "t", 0, "v0", offset=2)
+    record = {"action": "send", "topic": "t", "partition": 0, "value": "late"}
+    h.event("p0", "info", "send", [record], cluster="A", invoke_index=send, error=error)
+    first = {"producer_id": 5, "producer_epoch": 0, "sequence": 0}
+    again = {"producer_id": 5, "producer_epoch": second_epoch, "sequence": 7}
+    h.log("A", "t", 0, (0, "late", first), (1, "v0", {**first, "sequence": 1}), (2, "v0", again), broker=1)
+    assert len(find(CHECKER, h)) == found
