@@ -23,6 +23,7 @@ from checkers.views.mirror_starts import PLACE
 from checkers.views.mirrored_values import bounds
 from checkers.views.mirroring import PAIR, keeps_offsets, unclean_clusters
 from checkers.views.tables import Tables
+from checkers.views.truncations import truncates_at_stop
 from checkers.views.txn_batches import txn_batches, txn_names
 
 _NEEDS = ("batches", "records", "log_ends")
@@ -242,7 +243,8 @@ def _lso_passed(t: Tables) -> DataFrame:
     Leaders are asked for the last stable offset before the high watermark, so a marker at or above the latter came
     later. Batches of a later leader epoch than the snapshot's may have replaced others; so may batches at or above the
     cut of a mirror that was started over the log, which keep the source's older epochs, until it is MIRRORING. For the
-    same reason the copies of a source with unclean elections are left out.
+    same reason the copies of a source with unclean elections are left out. A stop that truncates the destination's log
+    to its last stable offset may remove the marker of a transaction that began below: one that is there now is another.
     """
     block = F.floor(F.col("high_watermark") / _BLOCK)  # joined by block: a log has many transactions and many snapshots
     snapshots = t.table("log_ends").where("last_stable is not null and high_watermark is not null")
@@ -257,6 +259,8 @@ def _lso_passed(t: Tables) -> DataFrame:
     rows = data.withColumn("block", F.explode(blocks)).join(snapshots, [*PARTITION, "block"])
     rows = rows.where("offset < last_stable and end_offset >= high_watermark and end_offset >= last_stable")
     rows = _not_replaced(t, rows.where("leader_epoch <= at_epoch"))
+    if truncates_at_stop(t):
+        rows = _not_cut_at_a_stop(t, rows)
     found = rows.groupBy(*PARTITION, "offset", "producer", "end_offset").agg(
         F.min_by("last_stable", "time_ns").alias("last_stable"), F.min_by("high_watermark", "time_ns").alias("seen")
     )
@@ -286,6 +290,17 @@ def _not_replaced(t: Tables, rows: DataFrame) -> DataFrame:
     rows = rows.join(F.broadcast(found.groupBy(*PLACE).agg(ends)), list(PLACE), "left")
     gone = F.exists("starts", lambda s: (F.col("time_ns") < s["mirroring_ns"]) & (F.col("end_offset") >= s["cut"]))
     return rows.where(~F.coalesce(gone, F.lit(False))).drop("starts")
+
+
+def _not_cut_at_a_stop(t: Tables, rows: DataFrame) -> DataFrame:
+    """Leave out snapshots before a stop of transactions whose marker is above its cut."""
+    where = bounds(t)
+    if where is None:
+        return rows
+    stops = where.where("stopped").select(F.col("destination").alias("cluster"), *PAIR[2:], "bound", "cut_ns")
+    rows = rows.join(F.broadcast(stops), ["cluster", *PAIR[2:]], "left")
+    cut = (F.col("time_ns") <= F.col("cut_ns")) & (F.col("end_offset") >= F.col("bound"))
+    return rows.where(~F.coalesce(cut, F.lit(False))).drop("bound", "cut_ns")
 
 
 def _lso_hanging(t: Tables) -> DataFrame:

@@ -195,6 +195,31 @@ def test_a_look_between_takeover_and_mirroring_proves_nothing_about_the_last_sta
     assert not [row for row in find(transactions_log.CHECKER, taken_over()) if row["kind"] == "lso_wrong"]
 
 
+def cut_at_the_last_stable_offset(cut: int) -> Run:
+    """B has a transaction with its marker; a stop cuts the marker off, and after the stop another one ends it."""
+    of = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    test = {"contract": "cluster-mirror/strict", "mirror_options": {"on_stop": "truncate_to_last_stable"}}
+    h = Run(**{**STRICT, "test": test})
+    h.send("p", "A", TOPIC, 0, "a", "b", offset=0)
+    h.state("MIRRORING")
+    h.ends(4, epoch=1, last_stable=2)
+    h.step("mirror_stop", "B")
+    h.state("STOPPED", source_offset=cut, destination_offset=cut)
+    marker = (6, None, {**of, "producer_epoch": 1, "control_type": "ABORT"})
+    h.log("B", TOPIC, 0, (0, "a"), (1, "b", of), (2, "v"), (3, "w"), (4, "x"), (5, "y"), marker)
+    return h
+
+
+@pytest.mark.parametrize(("cut", "found"), [(2, []), (7, [(None, "B", 1)])])
+def test_a_stop_may_cut_the_marker_off_that_a_snapshot_counted(
+    find: Find, cut: int, found: list[tuple[str | None, str, int]]
+) -> None:
+    rows = [
+        row for row in find(transactions_log.CHECKER, cut_at_the_last_stable_offset(cut)) if row["kind"] == "lso_wrong"
+    ]
+    assert shown(rows, "offset") == found
+
+
 def test_the_same_look_after_mirroring_does(find: Find) -> None:
     h = taken_over()
     (row,) = [row for row in h.tables["log_ends"] if row.get("leader_epoch") == 20]
