@@ -64,7 +64,7 @@ class NativeMirror(DrivenMirror):
         self._ids: dict[str, tuple[uuid.UUID, ...]] = {}
         self._cuts: dict[Partition, tuple[int, int]] = {}
         self._unclean_why = ""
-        self._state_log: StateLog | None = None
+        self._state_log = StateLog(context.destination.bootstrap, mirror=self.mirror, destination=self.destination)
 
     def _administration(self, timeout_s: float) -> Administration:
         brokers = Brokers(self._destination.bootstrap, timeout_s=timeout_s)
@@ -161,13 +161,9 @@ class NativeMirror(DrivenMirror):
     def record_changes(self, recorder: Recorder) -> None:
         """See harness.topology.mirror.Mirror: the states that the brokers stored. They report nothing of what they
         sync."""
-        with self._lock:
-            names = {topic_id: topic for topic, both in self._ids.items() for topic_id in both}
-            if not names:
-                return
-            if self._state_log is None:
-                bootstrap, destination = self._destination.bootstrap, self.destination
-                self._state_log = StateLog(bootstrap, mirror=self.mirror, destination=destination)
+        known = dict(self._ids)  # without the lock: a stop that takes its time must not hold up the snapshots
+        names = {topic_id: topic for topic, both in known.items() for topic_id in both}
+        if names:
             self._state_log.record(recorder, names)
 
     def close(self) -> None:
@@ -175,9 +171,7 @@ class NativeMirror(DrivenMirror):
         self._looks.close()
         with self._lock:
             self._changes.close()
-            if self._state_log is not None:
-                self._state_log.close()
-                self._state_log = None
+        self._state_log.close()
 
     def _probe(self) -> None:
         """Find out what the brokers have. Raises: MirrorError when they have no Cluster Mirroring, or do not answer."""

@@ -7,6 +7,7 @@ not known, and the path ends there.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -38,13 +39,15 @@ def change_in(key: bytes, value: bytes | None, *, mirror: str) -> Change | None:
 
 
 class StateLog:
-    """Reads the new records of one mirror, and stores them as rows of `mirror_states` (event log). One thread at a
-    time."""
+    """Reads the new records of one mirror, and stores them as rows of `mirror_states` (event log). Thread-safe; the
+    consumer is made at first use."""
 
     def __init__(self, bootstrap: str, *, mirror: str, destination: str) -> None:
+        self._bootstrap = bootstrap
         self._mirror = mirror
         self._destination = destination
-        self._consumer: Any = Consumer(quiet_consumer(bootstrap, group="state-log"))
+        self._lock = threading.Lock()
+        self._consumer: Any = None
         self._next: dict[int, int | None] = {}  # partition of the topic → next offset, None after a gap
 
     def record(self, recorder: Recorder, topics: Mapping[uuid.UUID, str]) -> None:
@@ -52,11 +55,13 @@ class StateLog:
 
         topics: topic id → its name on the destination.
         """
-        if not self._next and not self._assign():
-            return
+        with self._lock:
+            if self._next or self._assign():
+                self._record(recorder, topics)
+
+    def _record(self, recorder: Recorder, topics: Mapping[uuid.UUID, str]) -> None:
         while messages := self._consumer.consume(_BATCH, timeout=_POLL_S):
-            for change in self._changes(messages):
-                topic_id, partition, state, error = change
+            for topic_id, partition, state, error in self._changes(messages):
                 if topic_id in topics:
                     recorder.row(
                         "mirror_states",
@@ -73,6 +78,8 @@ class StateLog:
                 return
 
     def _assign(self) -> bool:
+        if self._consumer is None:
+            self._consumer = Consumer(quiet_consumer(self._bootstrap, group="state-log"))
         try:
             found = self._consumer.list_topics(STATE_TOPIC, timeout=_LIST_S).topics[STATE_TOPIC].partitions
         except KafkaException:
@@ -95,4 +102,8 @@ class StateLog:
 
     def close(self) -> None:
         """Leave the cluster."""
-        self._consumer.close()
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+                self._next = {}
