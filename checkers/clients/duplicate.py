@@ -174,12 +174,17 @@ def _repeats() -> Column:
     return F.size(F.array_distinct(names)) < F.size(names)
 
 
+def _sent_here() -> Column:
+    """Whether the value was sent to the row's cluster."""
+    return F.exists("attempts", lambda s: s["cluster"] == F.col("cluster"))
+
+
 def _without_idempotence(t: Tables) -> Column:
     """Whether the client that sent the value to this cluster works without idempotence and may have repeated it itself,
     unseen. The logs of a Shatterproof run show this for each record; elsewhere the send must state it, and recorded
     retries are counted."""
     if not t.stored.imported:
-        return F.exists("attempts", lambda s: s["cluster"] == F.col("cluster")) & F.col("plain")
+        return _sent_here() & F.col("plain")
     here = F.filter("attempts", lambda s: s["cluster"] == F.col("cluster"))
     said = F.forall(here, lambda s: F.coalesce(s["producer_id"] == -1, F.lit(False)))
     return (F.size(here) == 1) & said & ~F.col("idempotent")
@@ -193,8 +198,7 @@ def _under_new_epochs(t: Tables) -> Column:
     ids = F.array_distinct(F.transform("held", lambda h: h["producer_id"]))
     epochs = F.array_distinct(F.transform("held", lambda h: h["producer_epoch"]))
     one_client = (F.size(ids) == 1) & F.coalesce(ids[0] >= 0, F.lit(False))
-    here = F.exists("attempts", lambda s: s["cluster"] == F.col("cluster"))
-    return here & F.coalesce("timed_out", F.lit(False)) & one_client & (F.size(epochs) == F.size("held"))
+    return _sent_here() & F.coalesce("timed_out", F.lit(False)) & one_client & (F.size(epochs) == F.size("held"))
 
 
 CHECKER = Checker(name="duplicate", kinds=(DUPLICATE, DUPLICATE_OR_ABORTED), check=check, skip=lambda t: t.unsuspected)

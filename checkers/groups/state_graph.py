@@ -59,18 +59,20 @@ def check(t: Tables) -> DataFrame | None:
     """One row per wrong move; None where the mirror has no states of its own."""
     if not keeps_offsets(t):
         return None
-    rows = t.table("mirror_states").where("state is not null and state != 'UNKNOWN'")
+    rows = t.table("mirror_states")
     if t.has("faults"):
         # A nemesis that pauses or resumes the mirror's process does not change the mirror's state.
         faults = t.table("faults").where(F.col("name").isin(*MIRROR_FAULTS)).select("time_ns").distinct()
         moved = rows.where("event in ('pause', 'resume')").join(F.broadcast(faults), "time_ns", "left_semi")
         rows = rows.join(F.broadcast(moved.select("time_ns", "event").distinct()), ["time_ns", "event"], "left_anti")
     rows = _with_before(rows)
-    logged = _with_before(t.state_log().where("state is not null and state != 'UNKNOWN'"))
+    logged = _with_before(t.state_log())
     return union([_edges(rows, whole=t.stored.imported), _edges(logged, whole=True), _refused(t, rows)])
 
 
 def _with_before(rows: DataFrame) -> DataFrame:
+    """The known states, each with the one before it."""
+    rows = rows.where("state is not null and state != 'UNKNOWN'")
     # A history may name the mirror in some events only.
     order = Window.partitionBy("cluster", "topic", "partition").orderBy("time_ns", "event")
     return rows.withColumns({"before": F.lag("state").over(order), "before_ns": F.lag("time_ns").over(order)})

@@ -22,6 +22,16 @@ class Locks:
             return self._locks.setdefault(name, threading.RLock())
 
 
+def built_once(owner: object, name: str, build: Callable[[], Value]) -> Value:
+    """What `build` makes, made when it is first asked for under this name of an owner, which has `locks`."""
+    built: dict[str, Any] = owner.__dict__
+    with built["locks"][name]:
+        if name not in built:
+            built[name] = build()
+    value: Value = built[name]
+    return value
+
+
 class view(Generic[Owner, Value]):  # noqa: N801 (used like property)
     """A `cached_property` for objects that threads share; its owner has `locks`."""
 
@@ -39,9 +49,6 @@ class view(Generic[Owner, Value]):  # noqa: N801 (used like property)
     def __get__(self, owner: Owner | None, kind: type[Owner]) -> Value | view[Owner, Value]:
         if owner is None:
             return self
-        built: dict[str, Any] = owner.__dict__  # found there first, once it is built
-        with built["locks"][self._name]:
-            if self._name not in built:
-                built[self._name] = self._build(owner)
-        value: Value = built[self._name]
-        return value
+        return built_once(
+            owner, self._name, lambda: self._build(owner)
+        )  # found in its __dict__ first, once it is built

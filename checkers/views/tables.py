@@ -33,7 +33,7 @@ from checkers.views import (
     under_faults,
     value_outcomes,
 )
-from checkers.views.cache import Locks, view
+from checkers.views.cache import Locks, built_once, view
 from checkers.views.history_facts import Facts, learn
 from checkers.views.keys import PARTITION
 from harness.core.internal_topics import INTERNAL_TOPICS
@@ -94,13 +94,12 @@ class Tables:
 
     def _stored(self, name: str) -> DataFrame:
         """A stored table, whole. One of a small run is read once: opening its files costs more than their rows."""
-        key = f"stored {name}"
-        read: dict[str, DataFrame] = self.__dict__
-        with self.locks[key]:
-            if key not in read:
-                found = self.stored.table(name)
-                read[key] = self.cache(found) if self._scratch.small else found
-            return read[key]
+
+        def read() -> DataFrame:
+            found = self.stored.table(name)
+            return self.cache(found) if self._scratch.small else found
+
+        return built_once(self, f"stored {name}", read)
 
     def cache(self, frame: DataFrame) -> DataFrame:
         """Compute a view once, for several checkers (see `scratch`); removed by `close`."""
@@ -108,13 +107,12 @@ class Tables:
 
     def once(self, name: str, build: Callable[[Tables], DataFrame | None]) -> DataFrame | None:
         """A view of another module (None: there is nothing of it), built and cached when it is first asked for."""
-        key = f"once {name}"
-        built: dict[str, DataFrame | None] = self.__dict__
-        with self.locks[key]:
-            if key not in built:
-                frame = build(self)
-                built[key] = None if frame is None else self.cache(frame)
-            return built[key]
+
+        def cached() -> DataFrame | None:
+            frame = build(self)
+            return None if frame is None else self.cache(frame)
+
+        return built_once(self, f"once {name}", cached)
 
     def is_empty(self, frame: DataFrame) -> bool:
         """Whether it is a cached view (itself, not one made of it) without rows."""

@@ -63,11 +63,9 @@ def test_librdkafka_sends_again_under_a_new_epoch_after_a_time_out(
 ) -> None:
     """The whole batch of a record that timed out is appended, and what of it did not time out is sent again."""
     h = History(source=source)
-    send = h.event(
-        "p0", "invoke", "send", [{"action": "send", "topic": "t", "partition": 0, "value": "late"}], cluster="A"
-    )
-    h.send("p1", "A", "t", 0, "v0", offset=2)
     record = {"action": "send", "topic": "t", "partition": 0, "value": "late"}
+    send = h.event("p0", "invoke", "send", [record], cluster="A")
+    h.send("p1", "A", "t", 0, "v0", offset=2)
     h.event("p0", "info", "send", [record], cluster="A", invoke_index=send, error=error)
     first = {"producer_id": 5, "producer_epoch": 0, "sequence": 0}
     again = {"producer_id": 5, "producer_epoch": second_epoch, "sequence": 7}

@@ -16,19 +16,26 @@ MIRROR = {"mirror": "A-B", "topic": TOPIC, "partition": 0}
 DISCARDED = "offsets 2 to 3 are discarded"
 
 
+def stop_at(h: History, cut: int) -> None:
+    op = h.event("scenario", "invoke", "mirror_stop", cluster="B")
+    h.row("mirror_states", cluster="B", state="STOPPED", source_offset=cut, destination_offset=cut, **MIRROR)
+    h.event("scenario", "ok", "mirror_stop", cluster="B", invoke_index=op)
+
+
+def mirror_back(h: History, f: str = "mirror_failback") -> None:
+    op = h.event("scenario", "invoke", f, cluster="A")
+    h.row("mirror_states", cluster="A", state="MIRRORING", error=DISCARDED, **MIRROR)
+    h.event("scenario", "ok", f, cluster="A", invoke_index=op)
+
+
 def moved(*, failed_back: bool) -> History:
     """A failover at offset 2 under load, and a mirror from B to A; recorded as a failback, or not."""
     h = History(clusters={"A": {}, "B": {}}, topic_map={TOPIC: TOPIC})
     h.send("p", "A", TOPIC, 0, "a", "b", "old", "older", offset=0)
     h.poll("c", "A", TOPIC, 0, (0, "a"), (1, "b"), (2, "old"), (3, "older"))
-    stop = h.event("scenario", "invoke", "mirror_stop", cluster="B")
-    h.row("mirror_states", cluster="B", state="STOPPED", source_offset=2, destination_offset=2, **MIRROR)
-    h.event("scenario", "ok", "mirror_stop", cluster="B", invoke_index=stop)
+    stop_at(h, 2)
     h.send("q", "B", TOPIC, 0, "new", "newer", offset=2)
-    f = "mirror_failback" if failed_back else "mirror_start"
-    back = h.event("scenario", "invoke", f, cluster="A")
-    h.row("mirror_states", cluster="A", state="MIRRORING", error=DISCARDED, **MIRROR)
-    h.event("scenario", "ok", f, cluster="A", invoke_index=back)
+    mirror_back(h, "mirror_failback" if failed_back else "mirror_start")
     h.poll("d", "A", TOPIC, 0, (0, "a"), (1, "b"), (2, "new"), (3, "newer"))
     for cluster in ("A", "B"):
         h.log(cluster, TOPIC, 0, (0, "a"), (1, "b"), (2, "new"), (3, "newer"))
@@ -58,13 +65,9 @@ def test_a_commit_above_the_cut_is_discarded_with_its_record_below(spark: SparkS
     h.send("p2", "A", TOPIC, 0, "x", offset=1, txn="T")
     h.step("p2", "txn_commit", "A", "T")
     h.poll("c", "A", TOPIC, 0, (0, "a"), (1, "x"), isolation="read_committed")
-    stop = h.event("scenario", "invoke", "mirror_stop", cluster="B")
-    h.row("mirror_states", cluster="B", state="STOPPED", source_offset=2, destination_offset=2, **MIRROR)
-    h.event("scenario", "ok", "mirror_stop", cluster="B", invoke_index=stop)
+    stop_at(h, 2)
     h.send("q", "B", TOPIC, 0, "new", offset=3)
-    back = h.event("scenario", "invoke", "mirror_failback", cluster="A")
-    h.row("mirror_states", cluster="A", state="MIRRORING", error=DISCARDED, **MIRROR)
-    h.event("scenario", "ok", "mirror_failback", cluster="A", invoke_index=back)
+    mirror_back(h)
     for cluster in ("A", "B"):
         h.poll(f"raw-{cluster}", cluster, TOPIC, 0, (0, "a"), (1, "x"), (3, "new"))
         h.poll(f"d-{cluster}", cluster, TOPIC, 0, (0, "a"), (3, "new"), isolation="read_committed")
@@ -91,13 +94,9 @@ def failed_back_at(cut: int) -> History:
     for offset, value in enumerate(kept):
         h.send("p", "A", TOPIC, 0, value, offset=offset)
     h.send("p", "A", TOPIC, 0, "somewhere", "else")
-    stop = h.event("scenario", "invoke", "mirror_stop", cluster="B")
-    h.row("mirror_states", cluster="B", state="STOPPED", source_offset=cut, destination_offset=cut, **MIRROR)
-    h.event("scenario", "ok", "mirror_stop", cluster="B", invoke_index=stop)
+    stop_at(h, cut)
     h.send("q", "B", TOPIC, 0, "new", offset=cut)
-    back = h.event("scenario", "invoke", "mirror_failback", cluster="A")
-    h.row("mirror_states", cluster="A", state="MIRRORING", error=DISCARDED, **MIRROR)
-    h.event("scenario", "ok", "mirror_failback", cluster="A", invoke_index=back)
+    mirror_back(h)
     h.send("p", "A", TOPIC, 0, "late")
     for cluster in ("A", "B"):
         h.log(cluster, TOPIC, 0, *enumerate([*kept, "new"]))
