@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
-Owner = TypeVar("Owner")
+Owner = TypeVar("Owner", bound="Locked")
 Value = TypeVar("Value")
 
 
@@ -22,10 +22,16 @@ class Locks:
             return self._locks.setdefault(name, threading.RLock())
 
 
-def built_once(owner: object, name: str, build: Callable[[], Value]) -> Value:
-    """What `build` makes, made when it is first asked for under this name of an owner, which has `locks`."""
+class Locked(Protocol):
+    """An owner of views."""
+
+    locks: Locks
+
+
+def built_once(owner: Locked, name: str, build: Callable[[], Value]) -> Value:
+    """What `build` makes, made when the owner is first asked for it under this name."""
     built: dict[str, Any] = owner.__dict__
-    with built["locks"][name]:
+    with owner.locks[name]:
         if name not in built:
             built[name] = build()
     value: Value = built[name]
