@@ -157,6 +157,12 @@ def anomalies(
     return rows.select(*(values[name].cast(kind_).alias(name) for name, kind_ in ANOMALY_COLUMNS))
 
 
+def checked(t: Tables, frames: Sequence[DataFrame | None]) -> DataFrame:
+    """The union of anomaly frames of a checker that had something to check, whether or not it found any."""
+    found = union(frames)
+    return t.no_anomalies if found is None else found
+
+
 def union(frames: Sequence[DataFrame | None]) -> DataFrame | None:
     """The union of anomaly frames; None when there is none."""
     result: DataFrame | None = None

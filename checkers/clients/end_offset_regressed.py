@@ -23,7 +23,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, checked, op_list, sentence
 from checkers.views.incarnations import undecided
 from checkers.views.keys import PARTITION
 from checkers.views.lost_positions import lost_positions
@@ -58,19 +58,35 @@ def check(t: Tables) -> DataFrame | None:
     snapshots = snapshots.withColumns({"epoch": F.col("leader_epoch"), "origin_topic": t.canonical()})
     snapshots = with_era_of_log(t, snapshots).where(~undecided())
     known = snapshots.where("epoch is not null") if t.has("faults") else snapshots.fillna({"epoch": -1})
+    return checked(t, [*_went_back(t, known), _below_high_watermark(t, snapshots), _out_of_range(t)])
+
+
+def _went_back(t: Tables, known: DataFrame) -> list[DataFrame]:
+    """One frame for each kind of end that went back within a leader epoch."""
     order = Window.partitionBy(*PARTITION, "era", *_LEADER).orderBy("time_ns", "look")
+    earlier = order.rowsBetween(Window.unboundedPreceding, -1)
+    before = {
+        f"_{end}": F.last(
+            F.when(F.col(end).isNotNull(), F.struct(F.col(end).alias("end"), "time_ns", "last_stable")),
+            ignorenulls=True,
+        ).over(earlier)
+        for end in WORDS
+    }
+    fell = [F.col(end) < F.col(f"_{end}.end") for end in WORDS]
+    drops = t.found(known.withColumns(before).where(fell[0] | fell[1] | fell[2]))
+    if drops is None:
+        return []
     frames = []
-    for end, words in WORDS.items():
-        rows = known.where(F.col(end).isNotNull()).select(
-            *(*PARTITION, "origin_topic", "time_ns"),
-            F.col("epoch"),
+    for (end, words), lower in zip(WORDS.items(), fell, strict=True):
+        rows = drops.where(lower).select(
+            *(*PARTITION, "origin_topic", "time_ns", "epoch"),
             F.col(end).alias("offset"),
-            F.lag(end).over(order).alias("before"),
-            F.lag("time_ns").over(order).alias("before_ns"),
-            F.lag("last_stable").over(order).alias("stable"),
+            F.col(f"_{end}.end").alias("before"),
+            F.col(f"_{end}.time_ns").alias("before_ns"),
+            F.col(f"_{end}.last_stable").alias("stable"),
         )
-        frames.append(_row(_unexcused(t, rows.where("offset < before")), end, f"the {words}", "within leader epoch"))
-    return union([*frames, _below_high_watermark(t, snapshots), _out_of_range(t)])
+        frames.append(_row(_unexcused(t, rows), end, f"the {words}", "within leader epoch"))
+    return frames
 
 
 def _row(rows: DataFrame, form: str, words: str, when: str) -> DataFrame:
@@ -111,7 +127,10 @@ def _below_high_watermark(t: Tables, snapshots: DataFrame) -> DataFrame | None:
     last = F.lag(F.struct("time_ns", "high_watermark", "last_stable", *_LEADER)).over(order)
     rows = copies.where("log_end is not null and high_watermark is not null").withColumn("last", last)
     rows = rows.where("log_end < last.high_watermark and coalesce(last.epoch <= epoch, true)")
-    rows = rows.where(~_same_leader(t)).withColumns(
+    drops = t.found(rows.where(~_same_leader(t)))
+    if drops is None:
+        return None
+    rows = drops.withColumns(
         {
             "offset": F.col("log_end"),
             "before": F.col("last.high_watermark"),

@@ -153,11 +153,16 @@ def _stable(t: Tables, after: Column, bound: int) -> DataFrame | None:
     stood = snapshots.groupBy(*PARTITION, "broker", F.col("last_stable").alias("offset")).agg(
         (F.max("time_ns") - F.min("time_ns")).alias("lasted"), F.max("high_watermark").alias("hw")
     )
+    stood = stood.where(F.col("lasted") > bound)
     if t.stored.imported and t.has("batches"):
+        found = t.found(stood)
+        if found is None:
+            return t.no_anomalies
+        stood = found
         held = txn_batches(t).where("not control and end_offset is null").select(*PARTITION).distinct()
         stood = stood.join(held, list(PARTITION), "left_anti")
     return anomalies(
-        stood.where(F.col("lasted") > bound),
+        stood,
         "stuck",
         form=F.lit("last_stable"),
         value=None,
@@ -182,6 +187,9 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
     stood = runs.groupBy("cluster", "group", "topic", "partition", "run").agg(
         F.min("time_ns").alias("since"), F.max("time_ns").alias("until"), F.max("offset").alias("offset")
     )
+    stalls = t.found(stood.where(F.col("until") - F.col("since") > bound))
+    if stalls is None:
+        return t.no_anomalies
     # Records to read: those whose log end was seen before the stall began, or one bound before its end.
     ends = with_era_of_log(t, t.table("log_ends")).select(
         *PARTITION,
@@ -189,8 +197,7 @@ def _groups(t: Tables, after: Column, bound: int) -> DataFrame | None:
         F.col("time_ns").alias("seen_ns"),
         F.coalesce("last_stable", "high_watermark", "log_end").alias("end"),
     )
-    stood = stood.where(F.col("until") - F.col("since") > bound)
-    stood = with_era_at(t, stood, F.col("since"), F.col("until")).where(~undecided())
+    stood = with_era_at(t, stalls, F.col("since"), F.col("until")).where(~undecided())
     lagging = stood.join(ends, [*PARTITION, "era"])
     lagging = lagging.where((F.col("seen_ns") <= F.col("until") - bound) & (F.col("end") > F.col("offset")))
     lagging = lagging.groupBy("cluster", "group", "topic", "partition", "offset", "since", "until").agg(
@@ -243,6 +250,8 @@ def _starts(t: Tables, bound: int) -> DataFrame | None:
     """Starts that a scenario gave up waiting for. A fault that was live to the end of the wait excuses them."""
     if not t.has("mirror_states"):
         return None
+    if not t.facts.any("mirror_start", "mirror_failback"):
+        return t.no_anomalies
     rows = requests(t, "mirror_start", "mirror_failback").where("own and type = 'info'")
     run_end = t.ops.agg(F.max("time_ns").alias("run_end"))
     steps = t.table("faults").where("fault_id >= 0").groupBy("fault_id")

@@ -20,7 +20,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, checked, op_list, sentence
 from checkers.views.keys import PARTITION
 from checkers.views.mirror_requests import requests, with_states
 from checkers.views.tables import Tables
@@ -48,13 +48,18 @@ _ABOUT: Final = "on_topic is null or (on_topic = topic and coalesce(on_partition
 
 def check(t: Tables) -> DataFrame | None:
     """One row per request, and per partition for those that were ignored."""
-    return union([_not_granted(t), _not_stopped(t), _not_paused(t)])
+    return checked(t, [_not_granted(t), _not_stopped(t), _not_paused(t)])
 
 
-def _not_granted(t: Tables) -> DataFrame:
+def _not_granted(t: Tables) -> DataFrame | None:
+    if not t.facts.any(*_STOPS):
+        return None
     had_to = F.col("own") | (F.col("f") == "failover")
     rows = requests(t, *_STOPS).where(had_to & ((F.col("type") == "fail") | (F.col("own") & (F.col("type") == "info"))))
-    rows = with_states(t, rows, until=F.col("done"))
+    refusals = t.found(rows)
+    if refusals is None:
+        return None
+    rows = with_states(t, refusals, until=F.col("done"))
     tried = F.round((F.col("done") - F.col("begin")) / 1e9, 1)
     refused = F.col("type") == "fail"
     reason = F.coalesce("error_text", F.lit("no reason stated"))
@@ -83,9 +88,12 @@ def _not_granted(t: Tables) -> DataFrame:
 
 
 def _not_stopped(t: Tables) -> DataFrame | None:
-    if not t.has("mirror_states"):
+    if not (t.has("mirror_states") and t.facts.any(*_STOPS)):
         return None
-    stops = _until_next(t, requests(t, *_STOPS).where("type = 'ok'"), *_STARTS)
+    granted = t.found(requests(t, *_STOPS).where("type = 'ok'"))
+    if granted is None:
+        return None
+    stops = _until_next(t, granted, *_STARTS)
     seen = t.table("mirror_states").where("state is not null and state != 'UNKNOWN' and partition is not null")
     seen = seen.where("coalesce(event, 'look') = 'look'").select(*PARTITION, "state", F.col("time_ns").alias("seen_ns"))
     around = seen.join(F.broadcast(stops), "cluster").where("seen_ns < begin or (seen_ns > done and seen_ns < until)")
@@ -113,7 +121,7 @@ def _not_stopped(t: Tables) -> DataFrame | None:
 
 
 def _not_paused(t: Tables) -> DataFrame | None:
-    if not (t.has("mirror_states") and t.has("log_ends")):
+    if not (t.has("mirror_states") and t.has("log_ends") and t.facts.any("mirror_pause")):
         return None
     pauses = _until_next(t, requests(t, "mirror_pause").where("type = 'ok'"), *_STOPS, *_STARTS)
     mirrored = t.table("mirror_states").where("partition is not null").select(*PARTITION).distinct()

@@ -66,8 +66,9 @@ def check(t: Tables) -> DataFrame | None:
         moved = rows.where("event in ('pause', 'resume')").join(F.broadcast(faults), "time_ns", "left_semi")
         rows = rows.join(F.broadcast(moved.select("time_ns", "event").distinct()), ["time_ns", "event"], "left_anti")
     rows = _with_before(rows)
-    logged = _with_before(t.state_log())
-    return union([_edges(rows, whole=t.stored.imported), _edges(logged, whole=True), _refused(t, rows)])
+    found = [_edges(rows, whole=t.stored.imported), _refused(t, rows)]
+    logged = t.found(t.state_log())
+    return union(found if logged is None else [*found, _edges(_with_before(logged), whole=True)])
 
 
 def _with_before(rows: DataFrame) -> DataFrame:

@@ -113,10 +113,15 @@ def _jump() -> Column:
     return (F.col("base_sequence").cast("bigint") - F.col("before_sequence") - 1 + _WRAP) % _WRAP
 
 
-def _jumps(t: Tables) -> DataFrame:
-    """Batches whose sequence does not follow the one before, with `jump`."""
-    rows = _batches(t).where("base_sequence >= 0 and before_sequence is not null")
-    return rows.withColumn("jump", _jump()).where("jump != 0")
+def _jumps(t: Tables) -> DataFrame | None:
+    """Batches whose sequence does not follow the one before, with `jump`; None when there are none."""
+
+    def build(_: Tables) -> DataFrame:
+        rows = _batches(t).where("base_sequence >= 0 and before_sequence is not null")
+        return rows.withColumn("jump", _jump()).where("jump != 0")
+
+    found = t.once("sequence_jumps", build)
+    return None if found is None or t.is_empty(found) else found
 
 
 def _collisions(t: Tables) -> DataFrame:
@@ -136,8 +141,9 @@ def _colliding(t: Tables) -> DataFrame:
     """Keys (_KEY) that two producers share, or with a sequence of two values: offset, value, what."""
 
     def build(_: Tables) -> DataFrame:
-        shared, twice = _shared(t), _two_values(t)
-        rows = shared.unionByName(twice)
+        rows, twice = _shared(t), _two_values(t)
+        if twice is not None:
+            rows = rows.unionByName(twice)
         return (
             rows.groupBy(*_KEY)
             .agg(F.min_by(F.struct("offset", "value", "what"), F.struct("kind", "offset")).alias("first"))
@@ -195,10 +201,13 @@ def _shared(t: Tables) -> DataFrame:
     )
 
 
-def _two_values(t: Tables) -> DataFrame:
+def _two_values(t: Tables) -> DataFrame | None:
     """Keys with one sequence that stands for two values. Only batches that go back can cause it, so only the records of
     their keys are checked."""
-    back = _jumps(t).where(F.col("jump") > _WRAP // 2).select(*_KEY).distinct()
+    jumps = _jumps(t)
+    if jumps is None:
+        return None
+    back = jumps.where(F.col("jump") > _WRAP // 2).select(*_KEY).distinct()
     rows = _records(t).where("sequence >= 0").join(back, list(_KEY), "left_semi")
     twice = rows.groupBy(*_KEY, "sequence").agg(
         F.count_distinct("value").alias("values"), F.max_by(F.struct("offset", "value"), "offset").alias("last")
@@ -214,12 +223,13 @@ def _two_values(t: Tables) -> DataFrame:
 
 
 def _gaps(t: Tables) -> DataFrame:
-    jumps = _jumps(t)
-    # A repeated batch goes back, but skips nothing: duplicate and mirror_duplicate report it.
-    again = _batches(t).groupBy(*_KEY, "base_sequence").agg(F.count("*").alias("copies")).where("copies > 1")
-    jumps = jumps.join(again, [*_KEY, "base_sequence"], "left_anti")
-    jumps = jumps.withColumn("said", sentence("after sequence %s (offset %s)", "before_sequence", "before_offset"))
-    found = jumps.unionByName(_false_starts(t), allowMissingColumns=True)
+    found, jumps = _false_starts(t), _jumps(t)
+    if jumps is not None:
+        # A repeated batch goes back, but skips nothing: duplicate and mirror_duplicate report it.
+        again = _batches(t).groupBy(*_KEY, "base_sequence").agg(F.count("*").alias("copies")).where("copies > 1")
+        jumps = jumps.join(again, [*_KEY, "base_sequence"], "left_anti")
+        jumps = jumps.withColumn("said", sentence("after sequence %s (offset %s)", "before_sequence", "before_offset"))
+        found = jumps.unionByName(found, allowMissingColumns=True)
     found = found.join(_colliding(t).select(*_KEY), list(_KEY), "left_anti")
     return anomalies(
         found,

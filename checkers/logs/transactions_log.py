@@ -16,7 +16,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, checked, op_list, sentence
 from checkers.views.failbacks import discards
 from checkers.views.keys import PARTITION
 from checkers.views.mirror_starts import PLACE
@@ -65,9 +65,11 @@ LSO = AnomalyKind(
 
 def check(t: Tables) -> DataFrame | None:
     """Anomalies on the cluster whose log shows them; None without transactions."""
-    if txn_batches(t).isEmpty():
+    if t.is_empty(txn_batches(t)):
         return None
-    return union([_late_rows(t), _missing(t), _lso_above(t), _lso_passed(t), _lso_hanging(t), _lso_stalled(t)])
+    late = [] if t.is_empty(_late(t)) else [_late_rows(t), _lso_hanging(t)]
+    still_open = [] if t.is_empty(_open(t)) else [_missing(t), _lso_above(t)]
+    return checked(t, [*late, *still_open, _slow(t), _lso_passed(t), _lso_stalled(t)])
 
 
 def _limit_ms(t: Tables) -> int:
@@ -121,6 +123,12 @@ def _late_rows(t: Tables) -> DataFrame:
 
 def _open(t: Tables) -> DataFrame:
     """Transactions without a marker, one row per partition and producer: first offset and time of the last batch."""
+    found = t.once("open_transactions", _built_open)
+    assert found is not None
+    return found
+
+
+def _built_open(t: Tables) -> DataFrame:
     data = txn_batches(t).where("not control and end_offset is null").drop("txn")
     data = data.join(txn_names(t), [*PARTITION, "base_offset"], "left")
     return data.groupBy(*PARTITION, "origin_topic", "producer").agg(
@@ -137,10 +145,11 @@ def _open(t: Tables) -> DataFrame:
     )
 
 
-def _missing(t: Tables) -> DataFrame | None:
+def _missing(t: Tables) -> DataFrame:
     rows = _open(t)
-    late = _late(t).where("open").select(*PARTITION, "producer").distinct()
-    rows = rows.join(late, [*PARTITION, "producer"], "left_anti")
+    if not t.is_empty(_late(t)):
+        late = _late(t).where("open").select(*PARTITION, "producer").distinct()
+        rows = rows.join(late, [*PARTITION, "producer"], "left_anti")
     decided = F.col("outcome").isin("committed", "aborted") & (F.col("decided_ns") < F.col("look_ns"))
     why = F.when(decided, sentence("its client was told that it was %s", "outcome"))
     if keeps_offsets(t):
@@ -149,28 +158,23 @@ def _missing(t: Tables) -> DataFrame | None:
             F.col("source_marker").isNotNull(),
             sentence("its source has a %s at offset %s", "source_type", "source_marker"),
         )
-    parts = []
     if not t.stored.imported:
         now = t.table("batches").groupBy("cluster").agg(F.max("timestamp").alias("now_ms"))
         rows = rows.join(F.broadcast(now), "cluster")
         age, limit = F.col("now_ms") - F.col("last_ms"), _limit_ms(t)
         why = why.when((F.col("last_ms") > 0) & (age > limit), sentence("it was left open for %s ms", age))
-        parts.append(_slow(t, limit))
     rows = rows.withColumn("why", why).where("why is not null")
-    parts.append(
-        anomalies(
-            rows,
-            "marker_missing",
-            value=None,
-            ops=op_list("decided_index"),
-            rank=F.col("offset"),
-            explain=sentence(
-                "no marker ends the transaction %s of producer %s in %s-%s on %s (offsets %s to %s), although %s",
-                *("txn", "producer", "topic", "partition", "cluster", "offset", "last", "why"),
-            ),
-        )
+    return anomalies(
+        rows,
+        "marker_missing",
+        value=None,
+        ops=op_list("decided_index"),
+        rank=F.col("offset"),
+        explain=sentence(
+            "no marker ends the transaction %s of producer %s in %s-%s on %s (offsets %s to %s), although %s",
+            *("txn", "producer", "topic", "partition", "cluster", "offset", "last", "why"),
+        ),
     )
-    return union(parts)
 
 
 def _with_source_marker(t: Tables, rows: DataFrame) -> DataFrame:
@@ -196,8 +200,11 @@ def _with_source_marker(t: Tables, rows: DataFrame) -> DataFrame:
     return rows.join(known, ["cluster", *PAIR[2:], "offset"], "left")
 
 
-def _slow(t: Tables, limit: int) -> DataFrame:
+def _slow(t: Tables) -> DataFrame | None:
     """Transactions whose marker came later than a timeout after their last batch."""
+    if t.stored.imported:
+        return None
+    limit = _limit_ms(t)
     data = txn_batches(t).where("not control and end_time > 0 and timestamp > 0")
     rows = data.groupBy(*PARTITION, "producer", "end_offset", "end_type").agg(
         (F.max("end_time") - F.max("timestamp")).alias("took"), F.min("base_offset").alias("offset")
@@ -237,7 +244,7 @@ def _lso_above(t: Tables) -> DataFrame:
     )
 
 
-def _lso_passed(t: Tables) -> DataFrame:
+def _lso_passed(t: Tables) -> DataFrame | None:
     """Snapshots of a leader with a last stable offset above a transaction whose marker was not there yet.
 
     Leaders are asked for the last stable offset before the high watermark, so a marker at or above the latter came
@@ -258,7 +265,10 @@ def _lso_passed(t: Tables) -> DataFrame:
     blocks = F.sequence(F.floor(F.col("offset") / _BLOCK), F.floor(F.col("end_offset") / _BLOCK))
     rows = data.withColumn("block", F.explode(blocks)).join(snapshots, [*PARTITION, "block"])
     rows = rows.where("offset < last_stable and end_offset >= high_watermark and end_offset >= last_stable")
-    rows = _not_replaced(t, rows.where("leader_epoch <= at_epoch"))
+    passed = t.found(rows.where("leader_epoch <= at_epoch"))
+    if passed is None:
+        return None
+    rows = _not_replaced(t, passed)
     if truncates_at_stop(t):
         rows = _not_cut_at_a_stop(t, rows)
     found = rows.groupBy(*PARTITION, "offset", "producer", "end_offset").agg(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, checked, op_list, sentence
 from checkers.views.decided import decided_in_time
 from checkers.views.mirrored_values import bounds, mirrored_values
 from checkers.views.mirroring import PAIR, keeps_offsets
@@ -61,12 +61,15 @@ def check(t: Tables) -> DataFrame | None:
     values, where = mirrored_values(t), bounds(t)
     if values is None or where is None:
         return None
-    return union([_visible(values, where), _outcomes(t, values, where), _partial(t, values, where)])
+    return checked(t, [_visible(t, values, where), _outcomes(t, values, where), _partial(t, values, where)])
 
 
-def _visible(values: DataFrame, where: DataFrame) -> DataFrame:
+def _visible(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None:
     """Records that every transaction of the source aborted, visible on the destination."""
-    rows = values.where("a_aborted and a_visible = 0 and b_visible > 0").join(F.broadcast(where), list(PAIR))
+    shown = t.found(values.where("a_aborted and a_visible = 0 and b_visible > 0"))
+    if shown is None:
+        return None
+    rows = shown.join(F.broadcast(where), list(PAIR))
     return anomalies(
         rows.where("a_any < bound or not stopped"),
         "aborted_set",
@@ -105,7 +108,10 @@ def _outcomes(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | Non
     if not keeps_offsets(t):
         return None
     hidden = values.where("a_visible > 0 and b_all > 0 and b_alive = 0").join(F.broadcast(where), list(PAIR))
-    hidden = decided_in_time(t, _named(t, hidden.where("a_first < bound")))
+    found = t.found(hidden.where("a_first < bound"))
+    if found is None:
+        return None
+    hidden = decided_in_time(t, _named(t, found))
     one = hidden.groupBy("source", "destination", "txn").agg(
         F.count("*").alias("records"),
         F.min(F.struct("destination_topic", "partition", F.col("b_first").alias("offset"), "value")).alias("first"),
@@ -128,7 +134,9 @@ def _outcomes(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | Non
 def _partial(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None:
     if not t.facts.transactional:
         return None
-    stopped = where.where("stopped")
+    stopped = t.found(where.where("stopped"))
+    if stopped is None:
+        return None
     rows = values.where("a_visible > 0").join(F.broadcast(stopped), list(PAIR))
     sent = t.sends.where("outcome = 'committed'").select(
         F.col("cluster").alias("source"),

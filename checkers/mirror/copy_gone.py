@@ -49,7 +49,7 @@ def check(t: Tables) -> DataFrame | None:
     found = starts(t)
     if found is None or unclean_clusters(t):
         return None
-    begun = F.broadcast(found.groupBy(*PLACE).agg(F.min("from_ns").alias("first_ns")))
+    begun = t.cache(with_windows(t, found.groupBy(*PLACE).agg(F.min("from_ns").alias("first_ns"))))
     looks = t.cache(_looks(t, begun))
     if t.is_empty(looks):
         return None
@@ -87,9 +87,9 @@ def _row(rows: DataFrame, form: str) -> DataFrame:
     )
 
 
-def _in_turns(t: Tables, rows: DataFrame, begun: DataFrame) -> DataFrame:
+def _in_turns(rows: DataFrame, begun: DataFrame) -> DataFrame:
     """Rows of copies, outside truncations, with `turn` and `stopped`: how many starts and stops had begun."""
-    rows = with_windows(t, rows.join(begun, list(PLACE)).where("time_ns >= first_ns"))
+    rows = rows.join(F.broadcast(begun), list(PLACE)).where("time_ns >= first_ns")
     at = F.col("time_ns")
     rows = rows.where(~within(F.concat("windows", "stops"), at, at))
 
@@ -107,7 +107,7 @@ def _looks(t: Tables, begun: DataFrame) -> DataFrame:
     epoch = F.struct("leader", "leader_epoch")
     known = (F.col("leader_epoch").isNotNull() | F.lit(not t.has("faults"))) & _led_by_describer(t)
     columns = ("time_ns", "log_end", "high_watermark", "last_stable")
-    return _in_turns(t, rows, begun).select(*_KEY, *columns, F.when(known, epoch).alias("epoch"))
+    return _in_turns(rows, begun).select(*_KEY, *columns, F.when(known, epoch).alias("epoch"))
 
 
 def _led_by_describer(t: Tables) -> Column:
@@ -126,7 +126,7 @@ def _states(t: Tables, where: str) -> DataFrame:
 
 def _cuts(t: Tables, begun: DataFrame) -> DataFrame:
     """Cuts of stops: _KEY, time_ns, reached, how."""
-    rows = _in_turns(t, _states(t, "state = 'STOPPED'"), begun)
+    rows = _in_turns(_states(t, "state = 'STOPPED'"), begun)
     return rows.select(*_KEY, "time_ns", F.col("destination_offset").alias("reached"), F.lit("its cut").alias("how"))
 
 
@@ -136,7 +136,7 @@ def _read(t: Tables, begun: DataFrame) -> DataFrame:
     rows = rows.groupBy(*PARTITION, "origin_topic", "era", F.col("first_ns").alias("time_ns")).agg(
         (F.max("offset") + 1).alias("reached")
     )
-    return _in_turns(t, rows, begun).select(*_KEY, "time_ns", "reached", F.lit("as it was read").alias("how"))
+    return _in_turns(rows, begun).select(*_KEY, "time_ns", "reached", F.lit("as it was read").alias("how"))
 
 
 def _described(t: Tables, looks: DataFrame, begun: DataFrame) -> DataFrame:
@@ -145,7 +145,7 @@ def _described(t: Tables, looks: DataFrame, begun: DataFrame) -> DataFrame:
     A run takes the time of a description before it asks: it is over when the next one begins."""
     rows = _states(t, "state in ('MIRRORING', 'PAUSING', 'PAUSED', 'STOPPING')")
     rows = rows.withColumn("next_ns", F.lead("time_ns").over(Window.partitionBy(*PARTITION).orderBy("time_ns")))
-    rows = _in_turns(t, rows, begun)
+    rows = _in_turns(rows, begun)
     since = F.col("time_ns") if t.stored.imported else F.col("next_ns")
     said = rows.select(*_KEY, "time_ns", F.col("destination_offset").alias("reached"), since.alias("since_ns"))
     order = Window.partitionBy(*_KEY).orderBy("time_ns").rowsBetween(Window.unboundedPreceding, 0)

@@ -112,12 +112,17 @@ def _batches(t: Tables) -> DataFrame | None:
 
 
 def _records(t: Tables) -> DataFrame | None:
+    """The records that differ, with the topics' names; None where none has to be compared."""
     where, batches = ranges(t), _batches(t)
     if where is None or batches is None:
         return None
 
-    def build(_: Tables) -> DataFrame:
-        suspect = unequal_partitions(batches).withColumn("suspect", F.lit(True))
+    def build(_: Tables) -> DataFrame | None:
+        unequal = t.found(unequal_partitions(batches))
+        if unequal is None and not _compacted(t):
+            return None
+        suspect = unequal_partitions(batches) if unequal is None else unequal
+        suspect = suspect.withColumn("suspect", F.lit(True))
         compared = where.join(F.broadcast(suspect), list(PAIR), "left").where("compacted or suspect")
         rows = record_pairs(t, compared.select(*PAIR, "low", "high", "compacted", *_NAMES))
         named = compared.select(*PAIR, "compacted", *_NAMES)
@@ -195,8 +200,10 @@ def _before_divergence(t: Tables, rows: DataFrame, at: str) -> DataFrame:
 
 def _contents(t: Tables) -> DataFrame | None:
     batches, records, where = _batches(t), _records(t), ranges(t)
-    if batches is None or records is None or where is None:
+    if batches is None or where is None:
         return None
+    if records is None:
+        return t.no_anomalies
     unequal = batches.where("differs is not null and differs != 'missing'")
     unequal = unequal.join(F.broadcast(where.select(*PAIR, *_NAMES)), list(PAIR))
     of_batches = _before_divergence(t, unequal, "base_offset").select(
@@ -242,7 +249,10 @@ def _gaps(t: Tables) -> DataFrame | None:
     records, values = _records(t), mirrored_values(t)
     if records is None or values is None:
         return None
-    one_sided = _before_divergence(t, records.where("(a is null or b is null) and not compacted"), "offset")
+    found = t.found(records.where("(a is null or b is null) and not compacted"))
+    if found is None:
+        return t.no_anomalies
+    one_sided = _before_divergence(t, found, "offset")
     # A value that the destination does not hold at all is a loss, and a marker that it lacks is a missing marker.
     marker = F.coalesce(F.col("a.control_type").isin("COMMIT", "ABORT"), F.lit(False))
     one_sided = one_sided.where(~(marker & F.col("b").isNull()))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from checkers.base import AnomalyKind, Checker, Severity, anomalies, op_list, sentence, union
+from checkers.base import AnomalyKind, Checker, Severity, anomalies, checked, op_list, sentence
 from checkers.mirror.mirror_identity import diverged
 from checkers.views.compaction import in_order, out_of_order, without_removed
 from checkers.views.mirrored_values import VALUE, bounds, explained_copies, mirrored_values
@@ -68,11 +68,14 @@ def check(t: Tables) -> DataFrame | None:
     values, where = mirrored_values(t), bounds(t)
     if values is None or where is None:
         return None
-    return union([_losses(t, values, where), _duplicates(t, values, where), _disorder(t, values, where)])
+    return checked(t, [_losses(t, values, where), _duplicates(t, values, where), _disorder(t, values, where)])
 
 
-def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
-    missing = values.where("expected_copies > mirrored_copies").join(F.broadcast(where), list(PAIR))
+def _losses(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None:
+    fewer = t.found(values.where("expected_copies > mirrored_copies"))
+    if fewer is None:
+        return None
+    missing = fewer.join(F.broadcast(where), list(PAIR))
     missing = missing.withColumn(
         "offset", F.when(F.col("mirrored_copies") == 0, F.col("a_first")).otherwise(F.col("a_last"))
     )
@@ -131,10 +134,11 @@ def _without_expired_on_destination(t: Tables, lost: DataFrame) -> DataFrame:
     return lost.where(~F.coalesce(gone, F.lit(False)))
 
 
-def _duplicates(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
-    several = values.where("expected_copies > 0 and mirrored_copies > expected_copies").join(
-        F.broadcast(where), list(PAIR)
-    )
+def _duplicates(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None:
+    more = t.found(values.where("expected_copies > 0 and mirrored_copies > expected_copies"))
+    if more is None:
+        return None
+    several = more.join(F.broadcast(where), list(PAIR))
     explained = explained_copies(t)
     if explained is not None:
         flagged = explained.withColumnRenamed("copies", "explained")
@@ -158,7 +162,7 @@ def _duplicates(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     )
 
 
-def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
+def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame | None:
     both = values.where("expected_copies > 0 and mirrored_copies > 0").withColumn("b_at", F.col("b_first"))
     explained = explained_copies(t)
     if explained is not None:
@@ -171,7 +175,10 @@ def _disorder(t: Tables, values: DataFrame, where: DataFrame) -> DataFrame:
     lagged = {"before": "value", "before_from": "a_first", "before_at": "b_at"}
     both = both.withColumns({name: F.lag(column).over(order) for name, column in lagged.items()})
     once = keeps_offsets(t) or bool(own_transactions(t))
-    wrong = out_of_order(t, both.where("b_at < before_at"), where, once=once).join(F.broadcast(where), list(PAIR))
+    earlier = t.found(both.where("b_at < before_at"))
+    if earlier is None:
+        return None
+    wrong = out_of_order(t, earlier, where, once=once).join(F.broadcast(where), list(PAIR))
     return anomalies(
         wrong,
         "mirror_reorder",

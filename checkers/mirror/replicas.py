@@ -10,10 +10,10 @@ A replica whose broker was gone and which had left the ISR does not count: it wi
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, sentence, union
+from checkers.base import AnomalyKind, Checker, Logs, Severity, anomalies, checked, sentence
 from checkers.views.keys import PARTITION, REPLICA
 from checkers.views.tables import Tables
 
@@ -43,14 +43,16 @@ CRC = AnomalyKind(
 
 def check(t: Tables) -> DataFrame | None:
     """Divergence is reported per differing offset, for all replicas together; a wrong CRC per batch and replica."""
-    return union([_divergence(t), _crc(t)])
+    return checked(t, [_divergence(t), _crc(t)])
 
 
 def _divergence(t: Tables) -> DataFrame | None:
     if not (t.has("records") and t.has("log_ends")):
         return None
-    where = _comparable(t)
-    keys = F.broadcast(where.select(*REPLICA, "low", "high", "replicas_there"))
+    where = t.found(_comparable(t).select(*REPLICA, "low", "high", "replicas_there"))
+    if where is None:
+        return None
+    keys = F.broadcast(where)
     compacted = t.compacted
     batches = t.log_batches.join(keys, list(REPLICA)).where("base_offset >= low and last_offset < high")
     records = t.log.join(keys, list(REPLICA)).where("offset >= low and offset < high")
@@ -60,12 +62,12 @@ def _divergence(t: Tables) -> DataFrame | None:
         *("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "control_type", "leader_epoch")
     )
     by_batch = batches.groupBy(*PARTITION, F.col("base_offset").alias("offset")).agg(
-        F.count_distinct("broker").alias("holders"),
+        F.size(F.collect_set("broker")).alias("holders"),
         F.max("replicas_there").alias("replicas_there"),
-        F.count_distinct(F.xxhash64(batch)).alias("forms"),
+        _differs(batch).alias("unequal"),
         F.array_sort(F.collect_set("broker")).alias("brokers"),
     )
-    unequal = by_batch.where("holders < replicas_there or forms > 1").select(
+    unequal = by_batch.where("holders < replicas_there or unequal").select(
         *PARTITION,
         "offset",
         F.lit(None).cast("string").alias("value"),
@@ -88,6 +90,11 @@ def _divergence(t: Tables) -> DataFrame | None:
     )
 
 
+def _differs(columns: Column) -> Column:
+    """Whether a group's structs are not all equal. As a count of distinct ones, Spark would compute each row twice."""
+    return F.min(F.xxhash64(columns)) != F.max(F.xxhash64(columns))
+
+
 def _unequal_records(t: Tables, records: DataFrame, reported: DataFrame) -> DataFrame | None:
     """Unequal records of replicas at one offset, where batches do not show it: no CRC is known, or the topic is
     compacted."""
@@ -101,11 +108,11 @@ def _unequal_records(t: Tables, records: DataFrame, reported: DataFrame) -> Data
         *("value", "key", "value_hash", "control_type", "producer_id", "producer_epoch", "sequence"),
     )
     forms = records.groupBy(*PARTITION, "offset").agg(
-        F.count_distinct(F.xxhash64(record)).alias("forms"),
+        _differs(record).alias("unequal"),
         F.min("value").alias("value"),
         F.array_join(F.array_sort(F.collect_set(F.coalesce("value", "control_type"))), ", ").alias("values"),
     )
-    forms = forms.where("forms > 1").join(reported.select(*PARTITION, "offset"), [*PARTITION, "offset"], "left_anti")
+    forms = forms.where("unequal").join(reported.select(*PARTITION, "offset"), [*PARTITION, "offset"], "left_anti")
     return forms.select(*PARTITION, "offset", "value", F.concat(F.lit("they hold "), "values").alias("what"))
 
 
@@ -122,7 +129,7 @@ def _comparable(t: Tables) -> DataFrame:
     ends = all_.groupBy(*PARTITION).agg(
         F.max(F.coalesce("log_start", F.lit(0))).alias("low"),
         F.min(F.least("log_end", F.coalesce("high_watermark", "log_end"))).alias("high"),
-        F.count_distinct("broker").alias("replicas_there"),
+        F.size(F.collect_set("broker")).alias("replicas_there"),
     )
     return all_.select(*REPLICA).join(ends.where("replicas_there > 1"), list(PARTITION))
 

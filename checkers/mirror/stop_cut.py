@@ -59,7 +59,9 @@ def check(t: Tables) -> DataFrame | None:
     stopped = t.cache(stopped.join(first_local, list(PAIR), "left"))
     batches = txn_batches(t).withColumnRenamed("cluster", "destination").join(F.broadcast(stopped), list(PAIR[1:]))
     open_ = t.cache(_open(batches))
-    parts = [_ends(stopped), _mirrored_above(values, local, stopped), _transactions(t, batches, open_, stopped)]
+    parts = [_ends(stopped), _mirrored_above(values, local, stopped)]
+    if not t.is_empty(open_):
+        parts.append(_transactions(t, batches, open_, stopped))
     parts.append(_resets(t, log, open_, stopped))
     if capable(t, "cut_by_epoch"):
         parts.append(_epochs(t, stopped))

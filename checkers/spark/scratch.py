@@ -68,10 +68,10 @@ class Scratch:
         schema = frame.schema
         if not self.small:
             folder = self.store(frame)
-            return self._read(folder, schema) if row_count(folder) else self._nothing(schema)
+            return self._read(folder, schema) if row_count(folder) else self.nothing(schema)
         table = frame.toArrow()
         if not table.num_rows:
-            return self._nothing(schema)
+            return self.nothing(schema)
         if table.nbytes <= _HELD_BYTES:
             return self._spark.createDataFrame(table, schema)
         return one_partition(self._read(self._write(table), schema))
@@ -86,7 +86,8 @@ class Scratch:
     def _read(self, folder: Path, schema: T.StructType) -> DataFrame:
         return read_parquet(self._spark, schema, folder)
 
-    def _nothing(self, schema: T.StructType) -> DataFrame:
+    def nothing(self, schema: T.StructType) -> DataFrame:
+        """A kept frame without rows."""
         self._empty.append(empty_frame(self._spark, schema))
         return self._empty[-1]
 

@@ -22,7 +22,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from checkers.spark import class_archive
-from checkers.spark.gateway import remember_classes
+from checkers.spark.gateway import save_requests
 from harness.core.errors import ShatterError
 from harness.core.owners import new_temporary, release
 
@@ -105,7 +105,7 @@ def spark_session(
             f"Spark did not start on master {master}: {reason[0] if reason else type(error).__name__}; check --master"
             " and JAVA_HOME"
         ) from error
-    remember_classes()
+    save_requests()
     return session
 
 

@@ -15,16 +15,28 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from checkers.views.tables import Tables
 
+FUNCTIONS: Final = (
+    *("mirror_start", "mirror_stop", "mirror_pause", "mirror_resume", "mirror_failback"),
+    "failover",
+)
+"""What can be asked of a mirror."""
 _SHOWN: Final = 6  # partitions whose states are quoted
 
 
 def requests(t: Tables, *functions: str) -> DataFrame:
-    """Requests with these functions, those of nemeses left out: op, f, cluster, begin, done, type (null while it
-    lasts), error_text, done_index, own (whether a scenario asked), topic (that it was limited to; null: all)."""
+    """Requests with these functions (of `FUNCTIONS`), those of nemeses left out: op, f, cluster, begin, done, type
+    (null while it lasts), error_text, done_index, own (whether a scenario asked), topic (that it was limited to; null:
+    all)."""
+    found = t.once("mirror_requests", _requests)
+    assert found is not None
+    return found.where(F.col("f").isin(*functions))
+
+
+def _requests(t: Tables) -> DataFrame:
     ended = F.col("type") != "invoke"
     targets = t.table("op_records").where("topic is not null").groupBy("op_index").agg(F.min("topic").alias("topic"))
     rows = (
-        t.ops.where(F.col("f").isin(*functions) & ~F.col("process").startswith("nemesis"))
+        t.ops.where(F.col("f").isin(*FUNCTIONS) & ~F.col("process").startswith("nemesis"))
         .groupBy("op", "f", "cluster")
         .agg(
             F.min("time_ns").alias("begin"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PREPARING = ("PREPARING", "LOG_TRUNCATION", "EPOCH_FENCING")
 """States in which the design truncates the destination's log."""
 PLACE = ("cluster", "origin_topic", "partition")
+_REQUESTS = ("mirror_start", "mirror_failback")
 
 
 def starts(t: Tables) -> DataFrame | None:
@@ -78,7 +79,11 @@ def _revived(t: Tables) -> Column:
 
 def _with_requests(t: Tables, rows: DataFrame) -> DataFrame:
     """Add from_ns and begin_ns, and fill in mirroring_ns."""
-    asked = requests(t, "mirror_start", "mirror_failback")
+    mirroring = F.coalesce("mirroring_ns", F.lit(NEVER))
+    if not t.facts.any(*_REQUESTS):
+        began = {"from_ns": F.coalesce("prior_ns", "time_ns"), "begin_ns": F.col("time_ns"), "mirroring_ns": mirroring}
+        return rows.withColumns(began)
+    asked = requests(t, *_REQUESTS)
     asked = asked.select(
         F.col("cluster").alias("on"), F.col("origin_topic").alias("of"), F.col("begin").alias("asked_ns")
     )
@@ -94,7 +99,7 @@ def _with_requests(t: Tables, rows: DataFrame) -> DataFrame:
             F.coalesce(request, "prior_ns", "time_ns").alias("from_ns"),
             F.coalesce(request, "time_ns").alias("begin_ns"),
         )
-        .withColumn("mirroring_ns", F.coalesce("mirroring_ns", F.lit(NEVER)))
+        .withColumn("mirroring_ns", mirroring)
     )
 
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+from checkers.base import ANOMALY_COLUMNS
 from checkers.eras import Failbacks, Incarnations
 from checkers.spark.scratch import Scratch
 from checkers.spark.session import SMALL_ROWS
@@ -117,6 +120,18 @@ class Tables:
     def is_empty(self, frame: DataFrame) -> bool:
         """Whether it is a cached view (itself, not one made of it) without rows."""
         return self._scratch.is_empty(frame)
+
+    def found(self, frame: DataFrame) -> DataFrame | None:
+        """`frame`, computed, or None when it has no rows: most of what a checker looks for is not there, and then what
+        it would do with it need not be planned, which costs more than computing it."""
+        kept = self.cache(frame)
+        return None if self.is_empty(kept) else kept
+
+    @view
+    def no_anomalies(self) -> DataFrame:
+        """What a checker returns that found nothing."""
+        schema = ", ".join(f"`{name}` {kind}" for name, kind in ANOMALY_COLUMNS)
+        return self._scratch.nothing(cast("T.StructType", T.StructType.fromDDL(schema)))
 
     def store(self, frame: DataFrame) -> Path:
         """As `cache`, but returns the folder of Parquet files."""

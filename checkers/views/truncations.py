@@ -53,6 +53,9 @@ def with_windows(t: Tables, rows: DataFrame) -> DataFrame:
 
 def _with_requests(t: Tables, rows: DataFrame, name: str, *functions: str) -> DataFrame:
     """Add an array of the spans from a request until it was acknowledged."""
+    none = F.array().cast(_SPAN)
+    if not t.facts.any(*functions):
+        return rows.withColumn(name, none)
     found = requests(t, *functions).withColumn("until_ns", F.coalesce("end", F.lit(NEVER)))
     span = F.struct(F.col("begin").alias("from_ns"), "until_ns")
     of_topics = found.where("origin_topic is not null").groupBy("cluster", "origin_topic")
@@ -61,7 +64,6 @@ def _with_requests(t: Tables, rows: DataFrame, name: str, *functions: str) -> Da
         F.broadcast(of_topics.agg(F.collect_list(span).alias("_own"))), ["cluster", "origin_topic"], "left"
     )
     rows = rows.join(F.broadcast(of_all.agg(F.collect_list(span).alias("_all"))), "cluster", "left")
-    none = F.array().cast(_SPAN)
     both = F.concat(F.coalesce("_own", none), F.coalesce("_all", none))
     return rows.withColumn(name, both).drop("_own", "_all")
 
