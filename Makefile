@@ -5,11 +5,12 @@ READY   := $(VENV)/.ready
 export TESTCONTAINERS_RYUK_DISABLED := true
 export DOCKER_BUILDKIT := 0
 
-.PHONY: help setup engine campaign test check unit spark cluster fmt lock docs bench bench-check bench-mirror classes clean
+.PHONY: help setup engine campaign test test-all check unit spark cluster fmt lock docs bench bench-check bench-mirror classes clean
 
 help:
 	@echo "make campaign   install what is missing, run the default campaign on real clusters, print the verdict"
-	@echo "make test       install what is missing, run every test, those on real containers included"
+	@echo "make test       install what is missing, run the tests: units, Spark, and some of each sort on real containers"
+	@echo "make test-all   the same with the long ones on real containers"
 	@echo "make check      lint, types, unit tests (no engine, no Spark)"
 	@echo "make bench      measure provisioning, recording and checking; make bench-check: the checks alone,"
 	@echo "                make bench-mirror: the mirrors side by side (half an hour)"
@@ -37,11 +38,15 @@ campaign: engine
 # tests (two processes of two gigabytes each) with the cluster tests. Tests that race with Kafka's time-outs run alone.
 RACES := tests/cluster/test_nemeses.py tests/cluster/test_append_faults.py
 SLOWEST := --durations=25 --durations-min=5
+CHOSEN := -m 'not long'
 test: engine
 	@sh harness/side_by_side.sh "$(BIN)/shatter images" "$(MAKE) check"
 	@sh harness/side_by_side.sh "nice -n 15 $(BIN)/pytest tests/spark -n 2 --dist loadfile $(SLOWEST) $(PYTEST)" \
-	  "$(BIN)/pytest tests/cluster $(RACES:%=--ignore=%) $(SLOWEST) $(PYTEST)"
-	$(BIN)/pytest $(RACES) $(SLOWEST) $(PYTEST)
+	  "$(BIN)/pytest tests/cluster $(CHOSEN) $(RACES:%=--ignore=%) $(SLOWEST) $(PYTEST)"
+	$(BIN)/pytest $(RACES) $(CHOSEN) $(SLOWEST) $(PYTEST)
+
+test-all:
+	$(MAKE) test CHOSEN=
 
 check: setup
 	$(BIN)/ruff check .

@@ -45,7 +45,7 @@ def outlasts(out: Path, request: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("nemesis", "producer"),
     [
-        ("broker-kill:A/all@disaster", "transactional"),
+        pytest.param("broker-kill:A/all@disaster", "transactional", marks=pytest.mark.long),
         ("link-partition:A/all@disaster", "idempotent"),
     ],
     ids=["kill", "link"],
@@ -62,6 +62,7 @@ def test_strict_fails_over_without_its_source_and_back_to_it(
     assert back["type"] == "ok"
 
 
+@pytest.mark.long
 def test_strict_survives_the_loss_of_the_cluster_that_it_mirrors_back(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -71,6 +72,7 @@ def test_strict_survives_the_loss_of_the_cluster_that_it_mirrors_back(
     outlasts(tmp_path, request)
 
 
+@pytest.mark.long
 def test_strict_holds_under_faults_within_the_stop_and_the_truncation(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -85,6 +87,7 @@ def test_strict_holds_under_faults_within_the_stop_and_the_truncation(
     assert start["time_ns"] < cut < started["time_ns"]
 
 
+@pytest.mark.long
 def test_mm2_fails_over_without_its_source(images: ImageSet, tmp_path: Path, spark: SparkSession) -> None:
     keys = {"scenario": "disaster", "nemesis": "broker-kill:A/all@disaster", "time-limit": 15}
     results = judged(images, tmp_path, spark, **MM2, **keys)

@@ -14,7 +14,10 @@ from tests.cluster.judged_run import judged
 
 @pytest.mark.parametrize(
     ("seed", "producer", "nemesis"),
-    [(1, "idempotent", "link-partition,mirror-kill"), (2, "transactional", "broker-kill:A/leader,mirror-pause")],
+    [
+        pytest.param(1, "idempotent", "link-partition,mirror-kill", marks=pytest.mark.long),
+        (2, "transactional", "broker-kill:A/leader,mirror-pause"),
+    ],
     ids=["seed-1", "seed-2"],
 )
 def test_strict_is_valid_over_failover_and_failback_under_faults(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from harness.clusters.docker.images import ImageSet
@@ -12,6 +13,7 @@ from tests.cluster.judged_run import judged, rows
 SHORT_LIVES = {"scenario": "failover", "brokers": 1, "client-life": 3, "max-records": 1, "time-limit": 6}
 
 
+@pytest.mark.long
 def test_kept_producer_ids_swallow_writes_of_short_lived_producers_after_a_failover(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -52,6 +54,7 @@ ADMINISTERED = {
 }
 
 
+@pytest.mark.long
 def test_local_rules_and_configurations_are_left_alone_but_for_wrong_designs(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -71,6 +74,7 @@ def test_local_rules_and_configurations_are_left_alone_but_for_wrong_designs(
     assert wrong.verdict == "valid", [a.sentences() for a in wrong.forbidden] or wrong.why
 
 
+@pytest.mark.long
 def test_records_that_expire_before_they_are_mirrored_are_reported(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -82,6 +82,7 @@ def test_records_deleted_on_the_destination_are_mirror_loss_with_their_offsets(
     assert {a.kind for a in results.forbidden} <= {"mirror_loss", "retention_gap"}
 
 
+@pytest.mark.long
 def test_records_not_mirrored_by_a_dead_mirror_are_mirror_loss(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -100,7 +101,11 @@ def test_records_not_mirrored_by_a_dead_mirror_are_mirror_loss(
 
 @pytest.mark.parametrize(
     ("node", "killed", "changes"),
-    [("B-broker-2", False, {"brokers": 3}), ("toxiproxy", True, {}), ("mirror-1", False, {})],
+    [
+        pytest.param("B-broker-2", False, {"brokers": 3}, marks=pytest.mark.long),
+        pytest.param("toxiproxy", True, {}, marks=pytest.mark.long),
+        ("mirror-1", False, {}),
+    ],
 )
 def test_a_node_lost_for_good_under_load_is_unknown_without_anomalies(
     images: ImageSet,
@@ -126,6 +131,7 @@ def test_a_node_lost_for_good_under_load_is_unknown_without_anomalies(
     assert {kind: a["never_allowed"] for kind, a in results.raw["anomalies"].items() if a["never_allowed"]} == {}
 
 
+@pytest.mark.long
 def test_final_reads_that_were_cut_off_make_it_unknown_and_never_valid(
     images: ImageSet, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -173,6 +179,7 @@ def test_ctrl_c_heals_saves_and_takes_down(tmp_path: Path, clients: DockerClient
     assert (folder / "logs" / "A-broker-1.log").stat().st_size > 0
 
 
+@pytest.mark.long
 def test_two_runs_at_once_and_one_of_them_killed(tmp_path: Path, clients: DockerClients, spark: SparkSession) -> None:
     first_out, second_out = tmp_path / "first", tmp_path / "second"
     first = shatter("run", *SMALL_ARGS[:-2], "--time-limit", "90", "--out", str(first_out), cwd=tmp_path)

@@ -33,7 +33,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(
     ("number", "phase"),
-    [(signal.SIGTERM, "provision"), (signal.SIGHUP, "load"), (signal.SIGINT, "final")],
+    [
+        (signal.SIGTERM, "provision"),
+        pytest.param(signal.SIGHUP, "load", marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, "final", marks=pytest.mark.long),
+    ],
 )
 def test_a_signal_ends_a_run_in_order(
     number: signal.Signals, phase: str, tmp_path: Path, clients: DockerClients, spark: SparkSession
@@ -69,6 +73,7 @@ def within(seconds: float, condition: Callable[[], Any], what: str) -> Any:
     pytest.fail(f"waited {seconds:g} s for {what}")
 
 
+@pytest.mark.long
 def test_a_gate_survives_a_closed_pipe_a_dead_jvm_and_a_signal_while_it_ends(
     tmp_path: Path, clients: DockerClients
 ) -> None:
