@@ -266,6 +266,7 @@ def tuned(spark: SparkSession, *, rows: int) -> SparkSession:
             "spark.sql.leafNodeDefaultParallelism": "1",
             "spark.sql.autoBroadcastJoinThreshold": "-1",
             "spark.sql.optimizer.disableHints": "true",
+            "spark.sql.constraintPropagation.enabled": "false",  # what it infers saves reading rows, of which few exist
             # Expressions are evaluated as trees: compiling a class for each pays off for many rows only.
             **({"spark.sql.codegen.factoryMode": "NO_CODEGEN"} if rows <= _UNCOMPILED_ROWS else {}),
         }

@@ -106,19 +106,22 @@ def gate(
 
 @app.command()
 def check(
-    path: Annotated[Path, typer.Argument(help="a run's folder, or a history: FILE.jsonl, FILE.edn")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="runs' folders, or histories: FILE.jsonl, FILE.edn")
+    ],
     contract: Annotated[str | None, typer.Option(help="judge by this contract instead of the run's own")] = None,
     master: MasterOption = "local[*]",
     json: JsonOption = False,
     out: Annotated[Path | None, typer.Option(help="keep an imported history's tables and report here")] = None,
 ) -> None:
-    """Judge a stored history again, or for the first time."""
+    """Judge stored histories again, or for the first time. Several share one Spark session."""
     from harness.cli.interrupted_checks import cut_short
 
-    with cut_short(f"the check of {path}"):
-        from harness.cli.check import check_path
+    others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    with cut_short(f"the check of {paths[0]}{others}"):
+        from harness.cli.check import check_paths
 
-        code = check_path(path, contract=contract, master=master, as_json=json, out=out)
+        code = check_paths(paths, contract=contract, master=master, as_json=json, out=out)
     raise typer.Exit(code)
 
 

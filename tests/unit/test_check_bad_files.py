@@ -101,3 +101,19 @@ def test_a_folder_that_is_not_a_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     told = [line for line in capsys.readouterr().err.splitlines() if line]
     assert len(told) == 1
     assert str(tmp_path) in told[0]
+
+
+def test_of_several_each_one_that_cannot_be_judged_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / "absent.jsonl", tmp_path / "history.csv"]
+    paths[1].write_text("a,b\n")
+    assert _main(["check", *map(str, paths)]) == 255
+    said = capsys.readouterr().out
+    assert "absent.jsonl does not exist" in said
+    assert "it must end in .jsonl or .edn" in said
+    assert said.count("failed") == 2, "both are in the list at the end"
+
+
+def test_one_history_is_kept_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    assert _main(["check", *paths, "--out", str(tmp_path / "kept")]) == 254
+    assert "--out keeps the tables of one history" in capsys.readouterr().err
