@@ -14,6 +14,7 @@ USED_ELSEWHERE = {
     "_instantiatedSession": "PySpark reads it",
     "ryuk_disabled": "Testcontainers reads it",
     "trust_env": "requests reads it",
+    "garbage_collect_object": "Py4J calls it",
     "maxother": "reprlib reads it",
     "maxstring": "reprlib reads it",
     "model_config": "pydantic reads it",
