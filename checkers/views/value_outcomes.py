@@ -281,4 +281,23 @@ def _torn(t: Tables, rows: DataFrame) -> DataFrame:
     shown = F.max(in_txn & visible).over(window)
     shown_at_all = F.max(in_txn & (visible | ended)).over(window)
     torn = in_txn & there & ~visible & ((shown & passed) | (shown_at_all & F.coalesce(gone, false)))
-    return rows.withColumn("is_torn", F.coalesce(torn & ~col("deleted") & ~col("removable"), false))
+    rows = rows.withColumn("is_torn", F.coalesce(torn & ~col("deleted") & ~col("removable"), false))
+    return _but_for_discarded_markers(t, rows)
+
+
+def _but_for_discarded_markers(t: Tables, rows: DataFrame) -> DataFrame:
+    """Unmark records below the cut of a later failback that the log holds aborted by a marker at or above it: theirs
+    was discarded, and the stop of the mirror aborted what it had not got whole."""
+    if not t.failbacks or not t.has("records"):
+        return rows
+    spans = [(*place, list(each)) for place, each in t.failbacks.items()]
+    back = t.spark.createDataFrame(
+        spans, "cluster string, topic string, partition int, _back array<struct<at: bigint, cut: bigint>>"
+    )
+    ended = t.truth_log.where("control_type is null and txn_end = 'ABORT'")
+    ended = ended.join(F.broadcast(back), list(PARTITION)).select(*PARTITION, "offset", "_back", "txn_end_at")
+    rows = rows.join(ended.dropDuplicates([*PARTITION, "offset"]), [*PARTITION, "offset"], "left")
+    written = F.coalesce("done_ns", "invoke_ns")
+    discarded = F.exists("_back", lambda b: (written < b["at"]) & (F.col("txn_end_at") >= b["cut"]))
+    kept = F.col("is_torn") & ~F.coalesce(discarded, F.lit(False))
+    return rows.withColumn("is_torn", kept).drop("_back", "txn_end_at")

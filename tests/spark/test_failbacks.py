@@ -75,6 +75,41 @@ def test_a_commit_above_the_cut_is_discarded_with_its_record_below(spark: SparkS
     assert client_kinds(h.write(tmp_path / "run"), spark) == {}
 
 
+@pytest.mark.parametrize(("back", "torn"), [(True, 0), (False, 1)], ids=["discarded", "by-itself"])
+@pytest.mark.parametrize("large", [False, True], ids=["small", "sieved"])
+def test_a_transaction_of_which_one_marker_was_below_the_cut_is_in_part_discarded(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: bool, torn: int, large: bool
+) -> None:
+    """All of A was killed when a transaction was decided, and had written one of its two markers (campaign disaster,
+    seed 6); or A itself aborts half of it."""
+    if large:
+        monkeypatch.setattr("checkers.views.tables.SMALL_ROWS", 0)
+    of = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    h = History(clusters={"A": {}, "B": {}}, topic_map={TOPIC: TOPIC})
+    h.send("p2", "A", TOPIC, 0, "x", offset=0, txn="T")
+    h.send("p2", "A", TOPIC, 1, "y", offset=0, txn="T")
+    h.step("p2", "txn_commit", "A", "T")
+    h.poll("c", "A", TOPIC, 1, (0, "y"), isolation="read_committed")
+    if back:
+        op = h.event("scenario", "invoke", "mirror_stop", cluster="B")
+        for partition, cut in ((0, 1), (1, 2)):
+            place = {**MIRROR, "partition": partition}
+            h.row("mirror_states", cluster="B", state="STOPPED", source_offset=cut, destination_offset=cut, **place)
+        h.event("scenario", "ok", "mirror_stop", cluster="B", invoke_index=op)
+        op = h.event("scenario", "invoke", "mirror_failback", cluster="A")
+        for partition in (0, 1):
+            place = {**MIRROR, "partition": partition}
+            h.row("mirror_states", cluster="A", state="MIRRORING", error=DISCARDED, **place)
+        h.event("scenario", "ok", "mirror_failback", cluster="A", invoke_index=op)
+    h.send("q", "B" if back else "A", TOPIC, 0, "late", offset=2)
+    for cluster in ("A", "B"):
+        h.poll(f"d-{cluster}", cluster, TOPIC, 0, (2, "late"), isolation="read_committed")
+        h.poll(f"d-{cluster}", cluster, TOPIC, 1, (0, "y"), isolation="read_committed")
+        h.log(cluster, TOPIC, 0, (0, "x", of), (1, None, {**of, "control_type": "ABORT"}), (2, "late"))
+        h.log(cluster, TOPIC, 1, (0, "y", of), (1, None, {**of, "control_type": "COMMIT"}))
+    assert client_kinds(h.write(tmp_path / "run"), spark).get("torn_transaction", 0) == torn
+
+
 def test_each_failback_has_its_own_time_and_cut(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables.open(moved(failed_back=True).write(tmp_path / "run"), spark)
     try:
